@@ -1,0 +1,1 @@
+"""The paper's tasks: the hidden Markov chain and one-shot image classification."""
