@@ -1,0 +1,1017 @@
+"""The order parameter: architecture, action and its derivatives, minimisation, infinite-width limit.
+
+The theory's prediction is the minimum of an action over one symmetric positive definite matrix a layer,
+U_1, ..., U_L, and the readout order parameter u. Two sets of coordinates are used:
+
+- the matrices themselves, in which the action and its gradient are stated (`action`,
+  `OrderParameter.gradient_norm`, `OrderParameter.hessian_minimum`);
+- factors A_l, the coordinates of the exact finite-width posterior, in which the action is minimised:
+  ``U_l = B_l B_l^T`` with ``B_l = s_l (1 kron B_{l+1}) A_l``, ``B_{L+1} = s_a A_a``, all A lower
+  triangular. The entropy is then a sum over entries, and A = 1 is the infinite-width limit. `Factors` holds
+  this map; the sampler uses it too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import (
+    LinAlgError,
+    cholesky,
+    eigh,
+    eigvalsh_tridiagonal,
+    lapack,
+    solve_triangular,
+)
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg, eigsh
+
+from attnpaths._validation import Array, as_array, as_count, as_positive
+from attnpaths.kernels import PathKernelMap
+from attnpaths.paths import as_heads
+
+__all__ = [
+    "Action",
+    "Architecture",
+    "OrderParameter",
+    "action",
+    "gp_order_parameter",
+    "solve_order_parameter",
+]
+
+# Below this many coordinates all second derivatives are cheap enough to form.
+DENSE_COORDINATES = 40
+# Steps of Lanczos iteration that look for a direction of negative curvature in larger problems.
+LANCZOS_STEPS = 12
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """The point that a solver returns is not a minimum, or not known to be one."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Heads, widths and prior variances of a network.
+
+    Parameters
+    ----------
+    heads : sequence of int
+        Heads a layer, (H_1, ..., H_L).
+    widths : int or sequence of float
+        One width for all, or (N_1, ..., N_L, N_a).
+    variances : float or sequence of float
+        One prior variance for all, or (s_0^2, s_1^2, ..., s_L^2, s_a^2).
+
+    Raises
+    ------
+    ValueError
+        If a count is below one, a variance is not positive, or the lengths disagree.
+
+    Examples
+    --------
+    >>> network = Architecture((2, 2), 10)
+    >>> network.paths, network.widths
+    (4, (10.0, 10.0, 10.0))
+    """
+
+    heads: tuple[int, ...]
+    widths: tuple[float, ...]
+    variances: tuple[float, ...]
+
+    def __init__(
+        self,
+        heads: Sequence[int] | int,
+        widths: float | Sequence[float],
+        variances: float | Sequence[float] = 1.0,
+    ) -> None:
+        counts = as_heads(heads)
+        layers = len(counts)
+        object.__setattr__(self, "heads", counts)
+        object.__setattr__(self, "widths", _per_layer("widths", widths, layers + 1, 1.0))
+        object.__setattr__(self, "variances", _per_layer("variances", variances, layers + 2))
+
+    @property
+    def layers(self) -> int:
+        """Number of layers L."""
+        return len(self.heads)
+
+    @property
+    def paths(self) -> int:
+        """Number of paths Pi = H_1 ... H_L."""
+        return int(np.prod(self.heads))
+
+    def sizes(self, n_outputs: int = 1) -> tuple[int, ...]:
+        """Sizes of U_1, ..., U_L, u: the paths from each layer up, times the outputs."""
+        sizes = [n_outputs]
+        for count in reversed(self.heads):
+            sizes.append(sizes[-1] * count)
+        return tuple(reversed(sizes))
+
+    def with_widths(self, widths: float | Sequence[float]) -> Architecture:
+        """Copy with other widths."""
+        return Architecture(self.heads, widths, self.variances)
+
+
+def _per_layer(
+    name: str, value: Any, count: int, minimum: float | None = None
+) -> tuple[float, ...]:
+    if np.ndim(value) == 0:
+        numbers = (as_positive(name, value),) * count
+    else:
+        numbers = tuple(as_positive(name, number) for number in value)
+    if len(numbers) != count:
+        raise ValueError(f"{name} must be one number or {count} of them, got {len(numbers)}")
+    if minimum is not None and min(numbers) < minimum:
+        raise ValueError(f"{name} must be at least {minimum:g}, got {min(numbers)!r}")
+    return numbers
+
+
+class Action(NamedTuple):
+    """Value of the action, divided by the largest width, and its two parts."""
+
+    total: float
+    energy: float
+    entropy: float
+
+
+@dataclass(frozen=True)
+class OrderParameter:
+    """A point in order-parameter space and what is known of it.
+
+    Attributes
+    ----------
+    layers : tuple of ndarray
+        U_1, ..., U_L. U_l is indexed by the heads (h_l, ..., h_L) and, for several outputs, the output.
+    readout : float or ndarray
+        u: a number for one output, else an array (m, m).
+    architecture : Architecture
+        The network it belongs to.
+    action, energy, entropy : float
+        Divided by the largest width; NaN where no data is attached (`gp_order_parameter`).
+    gradient_norm : float
+        Largest entry, in absolute value, of the symmetrised gradient of the action with respect to all
+        order parameters.
+    converged : bool
+        Whether this is a minimum: the gradient in coordinates that do not change with the scale of
+        x, y or U is below `tol` relative to its parts (or at rounding level), and no direction of negative
+        curvature was found.
+    evaluations : int
+        Evaluations of the action's gradient or of its Hessian times a vector.
+    message : str
+        Why the solver stopped.
+    """
+
+    layers: tuple[Array, ...]
+    readout: float | Array
+    architecture: Architecture
+    action: float = np.nan
+    energy: float = np.nan
+    entropy: float = np.nan
+    gradient_norm: float = np.nan
+    converged: bool = False
+    evaluations: int = 0
+    message: str = ""
+    temperature: float | None = None
+    _data: tuple[Array, Array] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def matrix(self) -> Array:
+        """U_1, the weights of the path-path kernels, shape (Pi m, Pi m)."""
+        return self.layers[0]
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs m."""
+        return len(self.layers[0]) // self.architecture.paths
+
+    def hessian_minimum(self) -> float:
+        """Smallest eigenvalue of the Hessian of the action at this point.
+
+        The Hessian is taken over the independent entries of the symmetric matrices u, U_L, ..., U_1; it is
+        positive at a proper minimum.
+
+        Returns
+        -------
+        float
+            In units of the action (divided by the largest width).
+
+        Raises
+        ------
+        ValueError
+            If this order parameter was not solved for data.
+        """
+        if self._data is None or self.temperature is None:
+            raise ValueError(
+                "hessian_minimum needs an order parameter that was solved for data, got the "
+                "infinite-width limit; use solve_order_parameter"
+            )
+        xi, y = self._data
+        problem = Problem(xi, y, self.architecture, self.temperature)
+        return problem.hessian_minimum([*self.layers, np.atleast_2d(self.readout)])
+
+
+def gp_order_parameter(architecture: Architecture, n_outputs: int = 1) -> OrderParameter:
+    """Order parameter of the infinite-width (GP) limit.
+
+    ``u = s_a^2`` and ``U_l = (s_a s_L ... s_l)^2 1``: the kernel is the plain average over paths.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        Heads and variances; widths do not matter.
+    n_outputs : int
+        Number of outputs m.
+
+    Returns
+    -------
+    OrderParameter
+
+    Raises
+    ------
+    ValueError
+        If `n_outputs` is below one.
+
+    Examples
+    --------
+    >>> gp_order_parameter(Architecture((2,), 10, variances=2.0)).matrix
+    array([[4., 0.],
+           [0., 4.]])
+    """
+    _check_architecture(architecture)
+    n_outputs = as_count("n_outputs", n_outputs)
+    value = architecture.variances[-1]
+    readout: float | Array = value if n_outputs == 1 else value * np.eye(n_outputs)
+    sizes = architecture.sizes(n_outputs)
+    layers = []
+    for layer in reversed(range(architecture.layers)):
+        value *= architecture.variances[layer + 1]
+        layers.append(value * np.eye(sizes[layer]))
+    return OrderParameter(tuple(reversed(layers)), readout, architecture, converged=True)
+
+
+def action(
+    xi: ArrayLike,
+    y: ArrayLike,
+    layers: Sequence[ArrayLike],
+    architecture: Architecture,
+    temperature: float,
+    readout: ArrayLike | None = None,
+) -> Action:
+    """Action of given order parameters, divided by the largest width.
+
+    ``energy = logdet(K + T 1) + y^T (K + T 1)^-1 y`` and ``entropy = N_a [tr u / s_a^2 - logdet u] + sum_l
+    N_l [tr(U_{l+1}^-1 tau_l(U_l)) / s_l^2 - logdet U_l + H_l logdet U_{l+1}]``.
+
+    Parameters
+    ----------
+    xi : array_like, shape (P, Pi, N0)
+        Path inputs of the training set.
+    y : array_like, shape (P,) or (P, m)
+        Labels.
+    layers : sequence of array_like
+        U_1, ..., U_L, symmetric positive definite.
+    architecture : Architecture
+        Heads, widths and variances.
+    temperature : float
+        Variance of the label noise.
+    readout : array_like, optional
+        u; by default the one that minimises the action given U_L, which has a closed form.
+
+    Returns
+    -------
+    Action
+        Named tuple (total, energy, entropy).
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, a matrix is not symmetric positive definite, or an entry is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = Architecture((2,), 10)
+    >>> xi = np.random.default_rng(0).normal(size=(6, 2, 3))
+    >>> gp = gp_order_parameter(network)
+    >>> float(action(xi, np.ones(6), gp.layers, network, 0.1).entropy)
+    3.0
+    """
+    xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
+    problem = Problem(xi, y, architecture, temperature)
+    matrices = problem.check_layers(layers)
+    if readout is None:
+        matrices.append(problem.best_readout(matrices[-1]))
+    else:
+        matrices.append(_as_positive_definite("readout", np.atleast_2d(readout), problem.outputs))
+    return problem.action(matrices)
+
+
+def solve_order_parameter(
+    xi: ArrayLike,
+    y: ArrayLike,
+    architecture: Architecture,
+    temperature: float,
+    *,
+    start: OrderParameter | Sequence[ArrayLike] | None = None,
+    tol: float = 1e-8,
+    max_evaluations: int = 5000,
+    check_minimum: bool = True,
+) -> OrderParameter:
+    """Minimise the action over all order parameters.
+
+    L-BFGS in the coordinates of the exact posterior, scaled so that the entropy's Hessian is the identity in
+    the infinite-width limit, then Newton steps with exact Hessian products.
+
+    Parameters
+    ----------
+    xi : array_like, shape (P, Pi, N0)
+        Path inputs of the training set (see `attnpaths.path_inputs`).
+    y : array_like, shape (P,) or (P, m)
+        Labels.
+    architecture : Architecture
+        Heads, widths and variances.
+    temperature : float
+        Variance of the label noise, T > 0.
+    start : OrderParameter or sequence of array_like, optional
+        Where to start: an earlier solution (of any widths) or matrices U_1, ..., U_L. Default: the
+        infinite-width limit.
+    tol : float
+        Needed size of the gradient relative to its parts, in scale-free coordinates.
+    max_evaluations : int
+        Bound on the evaluations of the gradient.
+    check_minimum : bool
+        Whether to look for directions of negative curvature at the solution.
+
+    Returns
+    -------
+    OrderParameter
+        With action, gradient norm and whether it converged.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the point is not a minimum to the needed accuracy.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not finite, the temperature is not positive, or shapes disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(6, 2, 3))
+    >>> solution = solve_order_parameter(xi, np.ones(6), Architecture((2,), 10), 0.1)
+    >>> solution.converged, solution.matrix.shape
+    (True, (2, 2))
+    """
+    xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
+    tol = as_positive("tol", tol)
+    max_evaluations = as_count("max_evaluations", max_evaluations)
+    problem = Problem(xi, y, architecture, temperature)
+    return _solve(problem, problem.start(start), tol, max_evaluations, check_minimum)
+
+
+def check_problem(
+    xi: ArrayLike, y: ArrayLike, architecture: Architecture, temperature: float
+) -> tuple[Array, Array, Architecture, float]:
+    """Check path inputs, labels (returned as (P, m)), architecture and temperature together."""
+    _check_architecture(architecture)
+    xi = as_array("xi", xi, ("P", architecture.paths, "N0"))
+    labels = as_array("y", y)
+    if labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.ndim != 2 or len(labels) != len(xi):
+        raise ValueError(
+            f"y must have shape ({len(xi)},) or ({len(xi)}, m) like xi, got shape {np.shape(y)}"
+        )
+    return xi, labels, architecture, as_positive("temperature", temperature)
+
+
+def _check_architecture(architecture: Architecture) -> None:
+    if not isinstance(architecture, Architecture):
+        raise ValueError(
+            f"architecture must be an attnpaths.Architecture, got {type(architecture).__name__}"
+        )
+
+
+def _as_positive_definite(name: str, value: ArrayLike, size: int) -> Array:
+    matrix = as_array(name, value, (size, size))
+    if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=1e-12 * np.abs(matrix).max()):
+        raise ValueError(
+            f"{name} must be symmetric, got differences up to {np.abs(matrix - matrix.T).max():.3g}"
+        )
+    matrix = (matrix + matrix.T) / 2
+    lowest = float(np.linalg.eigvalsh(matrix)[0])
+    if lowest <= 0:
+        raise ValueError(f"{name} must be positive definite, got smallest eigenvalue {lowest:.3g}")
+    return matrix
+
+
+def trace_first_head(U: Array, heads: int) -> Array:
+    """tau_l(U_l): the sum of the H_l diagonal blocks."""
+    size = len(U) // heads
+    return np.einsum("habh->ab", U.reshape(heads, size, heads, size).transpose(0, 1, 3, 2))
+
+
+class Factors:
+    """Coordinates in which the prior decouples, and derivatives through them.
+
+    ``B_{L+1} = s_a A_a``, ``B_l = s_l (1_{H_l} kron B_{l+1}) A_l``, ``U_l = B_l B_l^T``. Lists run from
+    layer 1 to L, then the readout.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        Heads and variances.
+    outputs : int
+        Number of outputs m.
+    """
+
+    def __init__(self, architecture: Architecture, outputs: int = 1) -> None:
+        self.heads = architecture.heads
+        self.sizes = architecture.sizes(outputs)
+        self.scales = [np.sqrt(v) for v in architecture.variances[1:]]
+
+    def lift(self, upper: Array, factor: Array, layer: int) -> Array:
+        """``s_l (1 kron upper) factor`` for one layer."""
+        blocks = factor.reshape(self.heads[layer], len(upper), factor.shape[1])
+        return (self.scales[layer] * (upper @ blocks)).reshape(-1, factor.shape[1])
+
+    def products(self, factors: Sequence[Array]) -> list[Array]:
+        """B_1, ..., B_L, B_a of given A_1, ..., A_L, A_a."""
+        products = [self.scales[-1] * factors[-1]]
+        for layer in reversed(range(len(self.heads))):
+            # Rectangular factors (widths below the size) need the square root of the layer above.
+            products.append(self.lift(products[-1], factors[layer], layer))
+        return products[::-1]
+
+    def pull_back(
+        self, factors: Sequence[Array], products: Sequence[Array], gradient: Array
+    ) -> list[Array]:
+        """Gradients with respect to A_1, ..., A_a of a function whose gradient in B_1 is given."""
+        result = []
+        for layer, factor in enumerate(factors[:-1]):
+            below = self._blocks(gradient, layer)
+            blocks = self._blocks(factor, layer)
+            scale = self.scales[layer]
+            result.append(scale * (products[layer + 1].T @ below).reshape(factor.shape))
+            gradient = scale * np.einsum("hia,hja->ij", below, blocks)
+        result.append(self.scales[-1] * gradient)
+        return result
+
+    def push_forward(
+        self, factors: Sequence[Array], products: Sequence[Array], steps: Sequence[Array]
+    ) -> list[Array]:
+        """Directional derivatives of the products when the factors move by `steps`."""
+        moved = [self.scales[-1] * steps[-1]]
+        for layer in reversed(range(len(self.heads))):
+            moved.append(
+                self.lift(moved[-1], factors[layer], layer)
+                + self.lift(products[layer + 1], steps[layer], layer)
+            )
+        return moved[::-1]
+
+    def pull_back_derivative(
+        self,
+        factors: Sequence[Array],
+        products: Sequence[Array],
+        steps: Sequence[Array],
+        moved: Sequence[Array],
+        gradient: Array,
+        gradient_step: Array,
+    ) -> tuple[list[Array], list[Array]]:
+        """`pull_back` and its directional derivative."""
+        plain, derivative = [], []
+        for layer, factor in enumerate(factors[:-1]):
+            below, below_step = self._blocks(gradient, layer), self._blocks(gradient_step, layer)
+            blocks, blocks_step = self._blocks(factor, layer), self._blocks(steps[layer], layer)
+            scale, above, above_step = self.scales[layer], products[layer + 1], moved[layer + 1]
+            plain.append(scale * (above.T @ below).reshape(factor.shape))
+            derivative.append(
+                scale * (above_step.T @ below + above.T @ below_step).reshape(factor.shape)
+            )
+            gradient_step = scale * (
+                np.einsum("hia,hja->ij", below_step, blocks)
+                + np.einsum("hia,hja->ij", below, blocks_step)
+            )
+            gradient = scale * np.einsum("hia,hja->ij", below, blocks)
+        plain.append(self.scales[-1] * gradient)
+        derivative.append(self.scales[-1] * gradient_step)
+        return plain, derivative
+
+    def factorise(self, layers: Sequence[Array]) -> list[Array]:
+        """A_1, ..., A_a (lower triangular) of given U_1, ..., U_L, u."""
+        lower = [cholesky(matrix, lower=True) for matrix in layers]
+        factors = [lower[-1] / self.scales[-1]]
+        for layer in reversed(range(len(self.heads))):
+            blocks = self._blocks(lower[layer], layer)
+            solved = [solve_triangular(lower[layer + 1], block, lower=True) for block in blocks]
+            factors.append(np.concatenate(solved) / self.scales[layer])
+        return factors[::-1]
+
+    def _blocks(self, matrix: Array, layer: int) -> Array:
+        return matrix.reshape(self.heads[layer], -1, matrix.shape[1])
+
+
+class EnergyPoint:
+    """Energy at one U_1 with its derivatives; all share one Cholesky factor.
+
+    Parameters
+    ----------
+    kernel_map : PathKernelMap
+        From U_1 to K.
+    y : ndarray, shape (P m,)
+        Labels.
+    U : ndarray
+        Order parameter of the first layer.
+    temperature : float
+        Added to the diagonal.
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        If K + T 1 is not positive definite in floating point.
+    """
+
+    def __init__(self, kernel_map: PathKernelMap, y: Array, U: Array, temperature: float) -> None:
+        self.kernel_map = kernel_map
+        K = kernel_map.combine(U)
+        K[np.diag_indices_from(K)] += temperature
+        # K is symmetric: its C layout read as Fortran's saves a copy.
+        self.factor, info = lapack.dpotrf(K.T, lower=1, overwrite_a=1, clean=0)
+        if info != 0:
+            raise LinAlgError("K + T 1 is not positive definite")
+        self.alpha = lapack.dpotrs(self.factor, y, lower=1)[0]
+        self.value = 2 * np.log(np.diagonal(self.factor)).sum() + y @ self.alpha
+
+    @cached_property
+    def inverse(self) -> Array:
+        """``(K + T 1)^-1``, full."""
+        lower, _ = lapack.dpotri(self.factor, lower=1)
+        inverse = np.tril(lower)
+        return inverse + np.tril(inverse, -1).T
+
+    def gradient(self) -> Array:
+        """Gradient in U_1, symmetric."""
+        return self.kernel_map.contract(self.inverse - np.outer(self.alpha, self.alpha))
+
+    def gradient_step(self, step: Array) -> Array:
+        """Directional derivative of the gradient when U_1 moves by a symmetric `step`."""
+        moved = self.kernel_map.combine(step)
+        half = self.inverse @ moved
+        weighted = half @ self.alpha
+        change = half @ self.inverse
+        change = (change + change.T) / 2
+        cross = np.outer(weighted, self.alpha)
+        return self.kernel_map.contract(cross + cross.T - change)
+
+
+class Problem:
+    """One minimisation problem: data, network and temperature, checked.
+
+    Parameters
+    ----------
+    xi : ndarray, shape (P, Pi, N0)
+        Path inputs.
+    y : ndarray, shape (P, m)
+        Labels.
+    architecture : Architecture
+        Heads, widths, variances.
+    temperature : float
+        Variance of the label noise.
+    """
+
+    def __init__(self, xi: Array, y: Array, architecture: Architecture, temperature: float) -> None:
+        self.xi, self.y = xi, y
+        self.architecture = architecture
+        self.temperature = temperature
+        self.outputs = y.shape[1]
+        self.factors = Factors(architecture, self.outputs)
+        self.largest = max(architecture.widths)
+        self.evaluations = 0
+        # Rows of the path inputs beyond their rank cannot be fitted: rotating them away is exact
+        # and keeps their large residuals out of the gradient.
+        examples, paths, features = xi.shape
+        labels, self.unfitted_energy = y, 0.0
+        if examples > paths * features:
+            q, r = np.linalg.qr(xi.reshape(examples, -1))
+            labels = q.T @ y
+            rest = np.sum(y**2) - np.sum(labels**2)
+            missing = (examples - len(labels)) * self.outputs
+            self.unfitted_energy = missing * np.log(temperature) + max(rest, 0.0) / temperature
+            xi = np.ascontiguousarray(r.reshape(-1, paths, features))
+        self.labels = np.ascontiguousarray(labels.ravel())
+        self.kernel_map = PathKernelMap(xi, architecture.variances[0] / paths, self.outputs)
+
+    # -- in the matrices ---------------------------------------------------------------------
+
+    def check_layers(self, layers: Sequence[ArrayLike]) -> list[Array]:
+        """Check U_1, ..., U_L."""
+        if not np.iterable(layers) or len(layers) != self.architecture.layers:
+            raise ValueError(
+                f"layers must hold {self.architecture.layers} matrices, got "
+                f"{len(layers) if np.iterable(layers) else layers!r}"
+            )
+        sizes = self.architecture.sizes(self.outputs)
+        return [
+            _as_positive_definite(f"layers[{index}]", U, size)
+            for index, (U, size) in enumerate(zip(layers, sizes, strict=False))
+        ]
+
+    def best_readout(self, last: Array) -> Array:
+        """U that minimises the action given U_L.
+
+        Solves ``u^2 + s_a^2 (H_L N_L / N_a - 1) u = N_L s_a^2 / (N_a s_L^2) tau_L(U_L)``, whose
+        solution has the eigenvectors of the right-hand side.
+        """
+        net = self.architecture
+        width, readout_width = net.widths[-2], net.widths[-1]
+        variance, readout_variance = net.variances[-2], net.variances[-1]
+        linear = readout_variance * (net.heads[-1] * width / readout_width - 1)
+        right = (width * readout_variance / (readout_width * variance)) * trace_first_head(
+            last, net.heads[-1]
+        )
+        values, vectors = eigh(right)
+        root = np.sqrt(linear**2 / 4 + values)
+        # The two forms of the positive root; each is exact where the other cancels.
+        roots = root - linear / 2 if linear < 0 else values / (root + linear / 2)
+        return (vectors * roots) @ vectors.T
+
+    def energy(self, U: Array) -> EnergyPoint:
+        """Energy at U_1 (without the part that no U can change)."""
+        self.evaluations += 1
+        return EnergyPoint(self.kernel_map, self.labels, U, self.temperature)
+
+    def action(self, matrices: Sequence[Array]) -> Action:
+        """Action of U_1, ..., U_L, u."""
+        energy = (self.energy(matrices[0]).value + self.unfitted_energy) / self.largest
+        entropy = self.entropy(matrices) / self.largest
+        return Action(energy + entropy, energy, entropy)
+
+    def entropy(self, matrices: Sequence[Array]) -> float:
+        """Entropy, not divided by the width."""
+        net = self.architecture
+        logdets = [np.linalg.slogdet(U)[1] for U in matrices]
+        total = net.widths[-1] * (np.trace(matrices[-1]) / net.variances[-1] - logdets[-1])
+        for layer, (U, above) in enumerate(pairwise(matrices)):
+            heads = net.heads[layer]
+            ratio = np.trace(np.linalg.solve(above, trace_first_head(U, heads)))
+            total += net.widths[layer] * (
+                ratio / net.variances[layer + 1] - logdets[layer] + heads * logdets[layer + 1]
+            )
+        return float(total)
+
+    def gradient(self, matrices: Sequence[Array], energy_gradient: Array) -> list[Array]:
+        """Gradient of energy + entropy with respect to U_1, ..., U_L, u."""
+        net = self.architecture
+        inverses = [np.linalg.inv(U) for U in matrices]
+        result = [-net.widths[l] * inverse for l, inverse in enumerate(inverses)]  # noqa: E741
+        result[0] = result[0] + energy_gradient
+        result[-1] = result[-1] + net.widths[-1] / net.variances[-1] * np.eye(self.outputs)
+        for layer, above in enumerate(inverses[1:]):
+            heads, width = net.heads[layer], net.widths[layer]
+            scaled = width / net.variances[layer + 1]
+            result[layer] = result[layer] + scaled * np.kron(np.eye(heads), above)
+            traced = trace_first_head(matrices[layer], heads)
+            result[layer + 1] = (
+                result[layer + 1] + width * heads * above - scaled * above @ traced @ above
+            )
+        return result
+
+    def hessian_product(
+        self, matrices: Sequence[Array], point: EnergyPoint, steps: Sequence[Array]
+    ) -> list[Array]:
+        """Directional derivative of `gradient` when the matrices move by symmetric steps."""
+        net = self.architecture
+        inverses = [np.linalg.inv(U) for U in matrices]
+        moved = [-inverse @ step @ inverse for inverse, step in zip(inverses, steps, strict=True)]
+        result = [-net.widths[l] * change for l, change in enumerate(moved)]  # noqa: E741
+        result[0] = result[0] + point.gradient_step(steps[0])
+        for layer in range(net.layers):
+            heads, width = net.heads[layer], net.widths[layer]
+            scaled = width / net.variances[layer + 1]
+            above, change = inverses[layer + 1], moved[layer + 1]
+            result[layer] = result[layer] + scaled * np.kron(np.eye(heads), change)
+            traced = trace_first_head(matrices[layer], heads)
+            traced_step = trace_first_head(steps[layer], heads)
+            cross = change @ traced @ above
+            result[layer + 1] = (
+                result[layer + 1]
+                + width * heads * change
+                - scaled * (cross + cross.T + above @ traced_step @ above)
+            )
+        return result
+
+    def hessian_minimum(self, matrices: Sequence[Array]) -> float:
+        """Smallest eigenvalue of the action's Hessian over independent entries."""
+        point = self.energy(matrices[0])
+        triangles = [np.tril_indices(len(U)) for U in matrices]
+        counts = [len(rows) for rows, _ in triangles]
+        offsets = np.cumsum([0, *counts])
+
+        def product(vector: Array) -> Array:
+            steps = []
+            for U, (rows, columns), start in zip(matrices, triangles, offsets, strict=False):
+                step = np.zeros_like(U)
+                step[rows, columns] = vector[start : start + len(rows)]
+                step[columns, rows] = vector[start : start + len(rows)]
+                steps.append(step)
+            changes = self.hessian_product(matrices, point, steps)
+            # An off-diagonal entry moves two entries of the matrix.
+            parts = [
+                np.where(rows == columns, 1, 2) * ((change + change.T) / 2)[rows, columns]
+                for change, (rows, columns) in zip(changes, triangles, strict=True)
+            ]
+            return np.concatenate(parts) / self.largest
+
+        return smallest_eigenvalue(product, int(offsets[-1]))
+
+    # -- in the scaled factors ---------------------------------------------------------------
+
+    @cached_property
+    def _layout(self) -> list[tuple[tuple[Array, Array], Array, slice, float]]:
+        """For each factor: its lower triangle, which entries are diagonal, its slice, its width."""
+        layout, start = [], 0
+        for size, width in zip(self.factors.sizes, self.architecture.widths, strict=True):
+            triangle = np.tril_indices(size)
+            stop = start + len(triangle[0])
+            layout.append((triangle, triangle[0] == triangle[1], slice(start, stop), width))
+            start = stop
+        return layout
+
+    @property
+    def dimensions(self) -> int:
+        """Number of coordinates."""
+        return self._layout[-1][2].stop
+
+    def unpack(self, x: Array) -> list[Array]:
+        """A_1, ..., A_a of scaled coordinates.
+
+        Off the diagonal ``A = x / sqrt(2 N)``, on it ``A = exp(x / sqrt(4 N))``: the entropy's Hessian is
+        the identity at x = 0, the infinite-width limit.
+        """
+        factors = []
+        for size, (triangle, diagonal, part, width) in zip(
+            self.factors.sizes, self._layout, strict=True
+        ):
+            entries = x[part] / np.sqrt(2 * width)
+            entries[diagonal] = np.exp(entries[diagonal] / np.sqrt(2))
+            factor = np.zeros((size, size))
+            factor[triangle] = entries
+            factors.append(factor)
+        return factors
+
+    def pack(self, factors: Sequence[Array]) -> Array:
+        """Inverse of `unpack`."""
+        x = np.empty(self.dimensions)
+        for factor, (triangle, diagonal, part, width) in zip(factors, self._layout, strict=True):
+            entries = factor[triangle]
+            entries[diagonal] = np.log(entries[diagonal]) * np.sqrt(2)
+            x[part] = entries * np.sqrt(2 * width)
+        return x
+
+    def start(self, start: OrderParameter | Sequence[ArrayLike] | None) -> Array:
+        """Coordinates of a starting point."""
+        if start is None:
+            return np.zeros(self.dimensions)
+        if isinstance(start, OrderParameter):
+            matrices = self.check_layers(start.layers)
+            matrices.append(
+                _as_positive_definite("start", np.atleast_2d(start.readout), self.outputs)
+            )
+        else:
+            matrices = self.check_layers(start)
+            matrices.append(self.best_readout(matrices[-1]))
+        return self.pack(self.factors.factorise(matrices))
+
+    def matrices(self, x: Array) -> list[Array]:
+        """U_1, ..., U_L, u of scaled coordinates."""
+        return [B @ B.T for B in self.factors.products(self.unpack(x))]
+
+    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        """Action above its entropy's minimum, not divided by the width, and its gradient."""
+        try:
+            return FactorPoint(self, x).value_and_gradient()
+        except (
+            LinAlgError
+        ):  # rounding: far outside any region of interest; the line search turns back
+            return np.inf, np.zeros_like(x)
+
+
+class FactorPoint:
+    """The action at one point of the scaled factors, with first and second derivatives.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is minimised.
+    x : ndarray
+        Scaled coordinates, see `Problem.unpack`.
+    """
+
+    def __init__(self, problem: Problem, x: Array) -> None:
+        self.problem, self.x = problem, x
+        self.factors = problem.unpack(x)
+        self.products = problem.factors.products(self.factors)
+        if not all(np.isfinite(B).all() for B in self.products):
+            raise LinAlgError("the factors overflow")
+        self.energy = problem.energy(self.products[0] @ self.products[0].T)
+
+    @cached_property
+    def energy_gradient(self) -> Array:
+        """Gradient of the energy in U_1."""
+        return self.energy.gradient()
+
+    def entropy_parts(self) -> tuple[float, Array, Array]:
+        """Entropy above its minimum, its gradient and the diagonal of its Hessian."""
+        value, gradient, curvature = 0.0, self.x.copy(), np.ones_like(self.x)
+        for _, diagonal, part, width in self.problem._layout:
+            entries = self.x[part]
+            value += 0.5 * np.sum(entries[~diagonal] ** 2)
+            # N (A^2 - 1 - 2 log A) with A = exp(x / sqrt(4 N)), without cancellation near A = 1.
+            exponent = entries[diagonal] / np.sqrt(width)
+            growth = np.expm1(exponent)
+            value += width * np.sum(growth - exponent)
+            gradient[part][diagonal] = np.sqrt(width) * growth
+            curvature[part][diagonal] = growth + 1
+        return value, gradient, curvature
+
+    def energy_coordinates(self) -> Array:
+        """Gradient of the energy in x."""
+        pulled = self.problem.factors.pull_back(
+            self.factors, self.products, 2 * self.energy_gradient @ self.products[0]
+        )
+        gradient = np.empty_like(self.x)
+        for bar, factor, (triangle, diagonal, part, width) in zip(
+            pulled, self.factors, self.problem._layout, strict=True
+        ):
+            entries = bar[triangle]
+            entries[diagonal] *= factor[triangle][diagonal] / np.sqrt(2)
+            gradient[part] = entries / np.sqrt(2 * width)
+        return gradient
+
+    def value_and_gradient(self) -> tuple[float, Array]:
+        """Value and gradient in x."""
+        entropy, gradient, _ = self.entropy_parts()
+        return entropy + self.energy.value, gradient + self.energy_coordinates()
+
+    def hessian_product(self, vector: Array) -> Array:
+        """Hessian in x times a vector."""
+        problem = self.problem
+        problem.evaluations += 1
+        steps = []
+        for factor, (triangle, diagonal, part, width) in zip(
+            self.factors, problem._layout, strict=True
+        ):
+            entries = vector[part] / np.sqrt(2 * width)
+            entries[diagonal] *= factor[triangle][diagonal] / np.sqrt(2)
+            step = np.zeros_like(factor)
+            step[triangle] = entries
+            steps.append(step)
+        moved = problem.factors.push_forward(self.factors, self.products, steps)
+        B, dB, g = self.products[0], moved[0], self.energy_gradient
+        cross = dB @ B.T
+        dg = self.energy.gradient_step(cross + cross.T)
+        plain, derivative = problem.factors.pull_back_derivative(
+            self.factors, self.products, steps, moved, 2 * g @ B, 2 * (dg @ B + g @ dB)
+        )
+        result = self.entropy_parts()[2] * vector
+        for bar, bar_step, factor, step, (triangle, diagonal, part, width) in zip(
+            plain, derivative, self.factors, steps, problem._layout, strict=True
+        ):
+            entries = bar_step[triangle]
+            entries[diagonal] = (
+                bar_step[triangle] * factor[triangle] + bar[triangle] * step[triangle]
+            )[diagonal] / np.sqrt(2)
+            result[part] += entries / np.sqrt(2 * width)
+        return result
+
+
+def smallest_eigenvalue(product: Any, size: int) -> float:
+    """Smallest eigenvalue of a symmetric operator given by its products with vectors."""
+    if size <= 300:
+        dense = np.stack([product(row) for row in np.eye(size)])
+        return float(np.linalg.eigvalsh((dense + dense.T) / 2)[0])
+    operator = LinearOperator((size, size), matvec=product, dtype=float)
+    start = np.random.default_rng(0).normal(size=size)
+    values = eigsh(operator, k=1, which="SA", v0=start, tol=1e-4, return_eigenvectors=False)
+    return float(values[0])
+
+
+def _solve(
+    problem: Problem, x: Array, tol: float, max_evaluations: int, check_minimum: bool
+) -> OrderParameter:
+    result = minimize(
+        problem.value_and_gradient,
+        x,
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxcor": 30,
+            "ftol": 0.0,
+            "gtol": tol,
+            "maxfun": max_evaluations,
+            "maxiter": max_evaluations,
+        },
+    )
+    x = result.x
+    point = FactorPoint(problem, x)
+    x, point, residual, noise = _newton(point, tol, result.hess_inv, max_evaluations)
+    problems = []
+    if residual > max(tol, noise):
+        problems.append(f"relative gradient {residual:.2g} instead of {tol:.2g}")
+    if check_minimum and (curvature := lowest_curvature(point)) <= 0:
+        problems.append(f"negative curvature {curvature:.2g}: a saddle point of the action")
+    message = "; ".join(problems) or (
+        "gradient small enough" if residual <= tol else "gradient at rounding level"
+    )
+    if problems:
+        warnings.warn(f"not a minimum of the action: {message}", ConvergenceWarning, stacklevel=3)
+    matrices = problem.matrices(x)
+    gradients = problem.gradient(matrices, point.energy_gradient)
+    norm = max(np.abs(g + g.T).max() / 2 for g in gradients) / problem.largest
+    energy = (point.energy.value + problem.unfitted_energy) / problem.largest
+    entropy = problem.entropy(matrices) / problem.largest
+    readout = matrices.pop()
+    return OrderParameter(
+        layers=tuple(matrices),
+        readout=float(readout[0, 0]) if problem.outputs == 1 else readout,
+        architecture=problem.architecture,
+        action=energy + entropy,
+        energy=energy,
+        entropy=entropy,
+        gradient_norm=float(norm),
+        converged=not problems,
+        evaluations=problem.evaluations,
+        message=message,
+        temperature=problem.temperature,
+        _data=(problem.xi, problem.y),
+    )
+
+
+def _relative_gradient(point: FactorPoint) -> tuple[Array, float]:
+    """Gradient, and its largest entry relative to the two parts that cancel in it."""
+    entropy, energy = point.entropy_parts()[1], point.energy_coordinates()
+    gradient = entropy + energy
+    size = max(np.abs(entropy).max(), np.abs(energy).max(), 1e-12)
+    return gradient, float(np.abs(gradient).max() / size)
+
+
+def _newton(
+    point: FactorPoint, tol: float, inverse: LinearOperator, max_evaluations: int
+) -> tuple[Array, FactorPoint, float, float]:
+    """Newton steps from a point near a minimum, down to `tol` or to rounding level.
+
+    Conjugate gradients solve for the step, preconditioned by the inverse Hessian that L-BFGS has built.
+    Steps need no values of the action, whose rounding error hides the last digits of the minimum.
+    """
+    problem = point.problem
+    gradient, residual = _relative_gradient(point)
+    for _ in range(20):
+        if residual <= tol or problem.evaluations > max_evaluations:
+            break
+        size = len(point.x)
+        operator = LinearOperator((size, size), matvec=point.hessian_product, dtype=float)
+        step, _ = cg(operator, -gradient, rtol=1e-3, maxiter=min(size, 100), M=inverse)
+        try:
+            trial = FactorPoint(problem, point.x + step)
+        except LinAlgError:
+            break
+        trial_gradient, trial_residual = _relative_gradient(trial)
+        if not trial_residual < residual / 2:
+            break
+        point, gradient, residual = trial, trial_gradient, trial_residual
+    noise = 0.0
+    if residual > tol:
+        # Rounding level, measured: what a shift in the last digits changes.
+        shifted = FactorPoint(problem, point.x * (1 + 1e-15) + 1e-15)
+        change = np.abs(_relative_gradient(shifted)[0] - gradient).max()
+        noise = 20 * change * residual / np.abs(gradient).max()
+        noise = min(noise, 1e-3)
+    return point.x, point, residual, noise
+
+
+def lowest_curvature(point: FactorPoint) -> float:
+    """Smallest curvature found at a point: exact for few coordinates, else by Lanczos steps."""
+    size = len(point.x)
+    if size <= DENSE_COORDINATES:
+        return smallest_eigenvalue(point.hessian_product, size)
+    # Lanczos: the lowest Ritz value is an upper bound, so a negative one proves a saddle point.
+    basis = [np.random.default_rng(0).normal(size=size)]
+    basis[0] /= np.linalg.norm(basis[0])
+    diagonal, off = [], []
+    for _ in range(LANCZOS_STEPS):
+        image = point.hessian_product(basis[-1])
+        diagonal.append(basis[-1] @ image)
+        image -= np.array(basis).T @ (np.array(basis) @ image)
+        off.append(np.linalg.norm(image))
+        basis.append(image / off[-1])
+    return float(eigvalsh_tridiagonal(np.array(diagonal), np.array(off[:-1]))[0])
