@@ -15,7 +15,7 @@ Array = np.ndarray
 def as_array(
     name: str,
     value: ArrayLike,
-    shape: Sequence[int | None | str] | None = None,
+    shape: Sequence[int | str | None] | None = None,
     *,
     finite: bool = True,
 ) -> Array:
