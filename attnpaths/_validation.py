@@ -1,4 +1,4 @@
-"""Checks of what a user passes in: every failure names the argument, what came and what is needed."""
+"""Checks of user input: each failure names the argument, what came and what is needed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Attention matrices of given heads.
 
-In the paper's network attention looks at the bare input in every layer and is given, not sampled. Two
-ways to give a head are common: one bilinear form W, or a query matrix Q and a key matrix K. Both
-return arrays `(examples P, heads H, query tokens T, key tokens T)` whose rows sum to one.
+In the paper's network attention looks at the bare input in every layer and is given, not sampled.
+Two ways to give a head are common: one bilinear form W, or a query matrix Q and a key matrix K.
+Both return arrays `(examples P, heads H, query tokens T, key tokens T)` whose rows sum to one.
 """
 
 from __future__ import annotations

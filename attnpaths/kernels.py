@@ -217,7 +217,10 @@ class PathKernelMap:
         return self._product(U)
 
     def contract(self, G: Array) -> Array:
-        """Transpose of `combine`: ``scale * sum_{mu nu} G C``, shape (Pi m, Pi m), for symmetric G."""
+        """Transpose of `combine`: ``scale * sum_{mu nu} G C``, shape (Pi m, Pi m).
+
+        G is symmetric; only its lower triangle is read.
+        """
         if self.triangles is not None:
             pairs = self.triangles @ (self.entry_weight * G.ravel()[self.flat])
             D = np.empty((self.paths, self.paths))
@@ -226,7 +229,8 @@ class PathKernelMap:
             return D
         m, paths = self.outputs, self.paths
         examples = self.size // m
-        blocks = G.reshape(examples, m, examples, m)
+        G = np.tril(G)
+        blocks = (G + np.tril(G, -1).T).reshape(examples, m, examples, m)
         D = np.empty((paths, m, paths, m))
         for c in range(m):
             for d in range(c + 1):

@@ -1,20 +1,20 @@
-"""The order parameter: architecture, action and its derivatives, minimisation, infinite-width limit.
+"""The order parameter: architecture, action, derivatives, minimum, infinite-width limit.
 
-The theory's prediction is the minimum of an action over one symmetric positive definite matrix a layer,
-U_1, ..., U_L, and the readout order parameter u. Two sets of coordinates are used:
+The theory's prediction is the minimum of an action over one symmetric positive definite matrix a
+layer, U_1, ..., U_L, and the readout order parameter u. Two sets of coordinates are used:
 
 - the matrices themselves, in which the action and its gradient are stated (`action`,
   `OrderParameter.gradient_norm`, `OrderParameter.hessian_minimum`);
-- factors A_l, the coordinates of the exact finite-width posterior, in which the action is minimised:
-  ``U_l = B_l B_l^T`` with ``B_l = s_l (1 kron B_{l+1}) A_l``, ``B_{L+1} = s_a A_a``, all A lower
-  triangular. The entropy is then a sum over entries, and A = 1 is the infinite-width limit. `Factors` holds
-  this map; the sampler uses it too.
+- factors A_l, the coordinates of the exact finite-width posterior, in which the action is
+  minimised: ``U_l = B_l B_l^T`` with ``B_l = s_l (1 kron B_{l+1}) A_l``, ``B_{L+1} = s_a A_a``, all
+  A lower triangular. The entropy is then a sum over entries, and A = 1 is the infinite-width limit.
+  `Factors` holds this map; the sampler uses it too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -148,7 +148,8 @@ class OrderParameter:
     Attributes
     ----------
     layers : tuple of ndarray
-        U_1, ..., U_L. U_l is indexed by the heads (h_l, ..., h_L) and, for several outputs, the output.
+        U_1, ..., U_L. U_l is indexed by the heads (h_l, ..., h_L) and, for several outputs, the
+        output.
     readout : float or ndarray
         u: a number for one output, else an array (m, m).
     architecture : Architecture
@@ -156,12 +157,12 @@ class OrderParameter:
     action, energy, entropy : float
         Divided by the largest width; NaN where no data is attached (`gp_order_parameter`).
     gradient_norm : float
-        Largest entry, in absolute value, of the symmetrised gradient of the action with respect to all
-        order parameters.
+        Largest entry, in absolute value, of the symmetrised gradient of the action with respect to
+        all order parameters.
     converged : bool
         Whether this is a minimum: the gradient in coordinates that do not change with the scale of
-        x, y or U is below `tol` relative to its parts (or at rounding level), and no direction of negative
-        curvature was found.
+        x, y or U is below `tol` relative to its parts (or at rounding level), and no direction of
+        negative curvature was found.
     evaluations : int
         Evaluations of the action's gradient or of its Hessian times a vector.
     message : str
@@ -194,8 +195,8 @@ class OrderParameter:
     def hessian_minimum(self) -> float:
         """Smallest eigenvalue of the Hessian of the action at this point.
 
-        The Hessian is taken over the independent entries of the symmetric matrices u, U_L, ..., U_1; it is
-        positive at a proper minimum.
+        The Hessian is taken over the independent entries of the symmetric matrices u, U_L, ...,
+        U_1; it is positive at a proper minimum.
 
         Returns
         -------
@@ -266,8 +267,8 @@ def action(
 ) -> Action:
     """Action of given order parameters, divided by the largest width.
 
-    ``energy = logdet(K + T 1) + y^T (K + T 1)^-1 y`` and ``entropy = N_a [tr u / s_a^2 - logdet u] + sum_l
-    N_l [tr(U_{l+1}^-1 tau_l(U_l)) / s_l^2 - logdet U_l + H_l logdet U_{l+1}]``.
+    ``energy = logdet(K + T 1) + y^T (K + T 1)^-1 y`` and ``entropy = N_a [tr u / s_a^2 - logdet u]
+    + sum_l N_l [tr(U_{l+1}^-1 tau_l(U_l)) / s_l^2 - logdet U_l + H_l logdet U_{l+1}]``.
 
     Parameters
     ----------
@@ -326,8 +327,8 @@ def solve_order_parameter(
 ) -> OrderParameter:
     """Minimise the action over all order parameters.
 
-    L-BFGS in the coordinates of the exact posterior, scaled so that the entropy's Hessian is the identity in
-    the infinite-width limit, then Newton steps with exact Hessian products.
+    L-BFGS in the coordinates of the exact posterior, scaled so that the entropy's Hessian is the
+    identity in the infinite-width limit, then Newton steps with exact Hessian products.
 
     Parameters
     ----------
@@ -424,8 +425,8 @@ def trace_first_head(U: Array, heads: int) -> Array:
 class Factors:
     """Coordinates in which the prior decouples, and derivatives through them.
 
-    ``B_{L+1} = s_a A_a``, ``B_l = s_l (1_{H_l} kron B_{l+1}) A_l``, ``U_l = B_l B_l^T``. Lists run from
-    layer 1 to L, then the readout.
+    ``B_{L+1} = s_a A_a``, ``B_l = s_l (1_{H_l} kron B_{l+1}) A_l``, ``U_l = B_l B_l^T``. Lists run
+    from layer 1 to L, then the readout.
 
     Parameters
     ----------
@@ -487,14 +488,13 @@ class Factors:
         moved: Sequence[Array],
         gradient: Array,
         gradient_step: Array,
-    ) -> tuple[list[Array], list[Array]]:
-        """`pull_back` and its directional derivative."""
-        plain, derivative = [], []
+    ) -> list[Array]:
+        """Directional derivative of `pull_back`."""
+        derivative = []
         for layer, factor in enumerate(factors[:-1]):
             below, below_step = self._blocks(gradient, layer), self._blocks(gradient_step, layer)
             blocks, blocks_step = self._blocks(factor, layer), self._blocks(steps[layer], layer)
             scale, above, above_step = self.scales[layer], products[layer + 1], moved[layer + 1]
-            plain.append(scale * (above.T @ below).reshape(factor.shape))
             derivative.append(
                 scale * (above_step.T @ below + above.T @ below_step).reshape(factor.shape)
             )
@@ -503,9 +503,8 @@ class Factors:
                 + np.einsum("hia,hja->ij", below, blocks_step)
             )
             gradient = scale * np.einsum("hia,hja->ij", below, blocks)
-        plain.append(self.scales[-1] * gradient)
         derivative.append(self.scales[-1] * gradient_step)
-        return plain, derivative
+        return derivative
 
     def factorise(self, layers: Sequence[Array]) -> list[Array]:
         """A_1, ..., A_a (lower triangular) of given U_1, ..., U_L, u."""
@@ -544,24 +543,28 @@ class EnergyPoint:
     def __init__(self, kernel_map: PathKernelMap, y: Array, U: Array, temperature: float) -> None:
         self.kernel_map = kernel_map
         K = kernel_map.combine(U)
-        K[np.diag_indices_from(K)] += temperature
-        # K is symmetric: its C layout read as Fortran's saves a copy.
-        self.factor, info = lapack.dpotrf(K.T, lower=1, overwrite_a=1, clean=0)
+        K.ravel()[:: len(K) + 1] += temperature
+        # Seen from Fortran the lower triangle of a C array is the upper one of its transpose.
+        self.factor, info = lapack.dpotrf(K.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
             raise LinAlgError("K + T 1 is not positive definite")
-        self.alpha = lapack.dpotrs(self.factor, y, lower=1)[0]
-        self.value = 2 * np.log(np.diagonal(self.factor)).sum() + y @ self.alpha
+        self.alpha = lapack.dpotrs(self.factor, y, lower=0)[0]
+        self.value = 2 * np.log(self.factor.diagonal()).sum() + y @ self.alpha
+
+    @cached_property
+    def _lower_inverse(self) -> Array:
+        """``(K + T 1)^-1``, of which only the lower triangle is valid."""
+        return lapack.dpotri(self.factor, lower=0)[0].T
 
     @cached_property
     def inverse(self) -> Array:
         """``(K + T 1)^-1``, full."""
-        lower, _ = lapack.dpotri(self.factor, lower=1)
-        inverse = np.tril(lower)
-        return inverse + np.tril(inverse, -1).T
+        lower = np.tril(self._lower_inverse)
+        return lower + np.tril(lower, -1).T
 
     def gradient(self) -> Array:
         """Gradient in U_1, symmetric."""
-        return self.kernel_map.contract(self.inverse - np.outer(self.alpha, self.alpha))
+        return self.kernel_map.contract(self._lower_inverse - np.outer(self.alpha, self.alpha))
 
     def gradient_step(self, step: Array) -> Array:
         """Directional derivative of the gradient when U_1 moves by a symmetric `step`."""
@@ -737,46 +740,72 @@ class Problem:
     # -- in the scaled factors ---------------------------------------------------------------
 
     @cached_property
-    def _layout(self) -> list[tuple[tuple[Array, Array], Array, slice, float]]:
-        """For each factor: its lower triangle, which entries are diagonal, its slice, its width."""
-        layout, start = [], 0
-        for size, width in zip(self.factors.sizes, self.architecture.widths, strict=True):
+    def _triangles(self) -> list[tuple[tuple[Array, Array], slice]]:
+        """For each factor its lower triangle and its part of the coordinates."""
+        triangles, begin = [], 0
+        for size in self.factors.sizes:
             triangle = np.tril_indices(size)
-            stop = start + len(triangle[0])
-            layout.append((triangle, triangle[0] == triangle[1], slice(start, stop), width))
-            start = stop
-        return layout
+            triangles.append((triangle, slice(begin, begin + len(triangle[0]))))
+            begin = triangles[-1][1].stop
+        return triangles
+
+    @cached_property
+    def _diagonal(self) -> Array:
+        """Positions of the coordinates that stand for diagonal entries."""
+        masks = [rows == columns for (rows, columns), _ in self._triangles]
+        return np.flatnonzero(np.concatenate(masks))
+
+    @cached_property
+    def _widths(self) -> Array:
+        """Width of each coordinate's layer."""
+        counts = [part.stop - part.start for _, part in self._triangles]
+        return np.repeat(self.architecture.widths, counts)
+
+    @cached_property
+    def _scale(self) -> Array:
+        """Of an entry of the factors against its coordinate, at the infinite-width limit."""
+        scale = 1 / np.sqrt(2 * self._widths)
+        scale[self._diagonal] /= np.sqrt(2)
+        return scale
 
     @property
     def dimensions(self) -> int:
         """Number of coordinates."""
-        return self._layout[-1][2].stop
+        return self._triangles[-1][1].stop
+
+    def to_factors(self, entries: Array) -> list[Array]:
+        """Lower triangular matrices of one vector of entries."""
+        factors = []
+        for size, (triangle, part) in zip(self.factors.sizes, self._triangles, strict=True):
+            factor = np.zeros((size, size))
+            factor[triangle] = entries[part]
+            factors.append(factor)
+        return factors
+
+    def from_factors(self, factors: Sequence[Array]) -> Array:
+        """Entries of the lower triangles as one vector."""
+        return np.concatenate(
+            [
+                factor[triangle]
+                for factor, (triangle, _) in zip(factors, self._triangles, strict=True)
+            ]
+        )
 
     def unpack(self, x: Array) -> list[Array]:
         """A_1, ..., A_a of scaled coordinates.
 
-        Off the diagonal ``A = x / sqrt(2 N)``, on it ``A = exp(x / sqrt(4 N))``: the entropy's Hessian is
-        the identity at x = 0, the infinite-width limit.
+        Off the diagonal ``A = x / sqrt(2 N)``, on it ``A = exp(x / sqrt(4 N))``: the entropy's
+        Hessian is the identity at x = 0, the infinite-width limit.
         """
-        factors = []
-        for size, (triangle, diagonal, part, width) in zip(
-            self.factors.sizes, self._layout, strict=True
-        ):
-            entries = x[part] / np.sqrt(2 * width)
-            entries[diagonal] = np.exp(entries[diagonal] / np.sqrt(2))
-            factor = np.zeros((size, size))
-            factor[triangle] = entries
-            factors.append(factor)
-        return factors
+        entries = x * self._scale
+        entries[self._diagonal] = np.exp(entries[self._diagonal])
+        return self.to_factors(entries)
 
     def pack(self, factors: Sequence[Array]) -> Array:
         """Inverse of `unpack`."""
-        x = np.empty(self.dimensions)
-        for factor, (triangle, diagonal, part, width) in zip(factors, self._layout, strict=True):
-            entries = factor[triangle]
-            entries[diagonal] = np.log(entries[diagonal]) * np.sqrt(2)
-            x[part] = entries * np.sqrt(2 * width)
-        return x
+        entries = self.from_factors(factors)
+        entries[self._diagonal] = np.log(entries[self._diagonal])
+        return entries / self._scale
 
     def start(self, start: OrderParameter | Sequence[ArrayLike] | None) -> Array:
         """Coordinates of a starting point."""
@@ -830,69 +859,62 @@ class FactorPoint:
         """Gradient of the energy in U_1."""
         return self.energy.gradient()
 
+    @cached_property
+    def _slopes(self) -> Array:
+        """Derivatives of the factors' entries with respect to their coordinates."""
+        slopes = self.problem._scale.copy()
+        slopes[self.problem._diagonal] *= np.concatenate([A.diagonal() for A in self.factors])
+        return slopes
+
     def entropy_parts(self) -> tuple[float, Array, Array]:
         """Entropy above its minimum, its gradient and the diagonal of its Hessian."""
-        value, gradient, curvature = 0.0, self.x.copy(), np.ones_like(self.x)
-        for _, diagonal, part, width in self.problem._layout:
-            entries = self.x[part]
-            value += 0.5 * np.sum(entries[~diagonal] ** 2)
-            # N (A^2 - 1 - 2 log A) with A = exp(x / sqrt(4 N)), without cancellation near A = 1.
-            exponent = entries[diagonal] / np.sqrt(width)
-            growth = np.expm1(exponent)
-            value += width * np.sum(growth - exponent)
-            gradient[part][diagonal] = np.sqrt(width) * growth
-            curvature[part][diagonal] = growth + 1
+        diagonal = self.problem._diagonal
+        roots = np.sqrt(self.problem._widths[diagonal])
+        # N (A^2 - 1 - 2 log A) with A = exp(x / sqrt(4 N)), without cancellation near A = 1.
+        exponent = self.x[diagonal] / roots
+        growth = np.expm1(exponent)
+        gradient, curvature = self.x.copy(), np.ones_like(self.x)
+        value = 0.5 * (self.x @ self.x - self.x[diagonal] @ self.x[diagonal])
+        value += float(np.sum(roots**2 * (growth - exponent)))
+        gradient[diagonal] = roots * growth
+        curvature[diagonal] = growth + 1
         return value, gradient, curvature
 
+    @cached_property
     def energy_coordinates(self) -> Array:
         """Gradient of the energy in x."""
         pulled = self.problem.factors.pull_back(
             self.factors, self.products, 2 * self.energy_gradient @ self.products[0]
         )
-        gradient = np.empty_like(self.x)
-        for bar, factor, (triangle, diagonal, part, width) in zip(
-            pulled, self.factors, self.problem._layout, strict=True
-        ):
-            entries = bar[triangle]
-            entries[diagonal] *= factor[triangle][diagonal] / np.sqrt(2)
-            gradient[part] = entries / np.sqrt(2 * width)
-        return gradient
+        return self.problem.from_factors(pulled) * self._slopes
 
     def value_and_gradient(self) -> tuple[float, Array]:
         """Value and gradient in x."""
         entropy, gradient, _ = self.entropy_parts()
-        return entropy + self.energy.value, gradient + self.energy_coordinates()
+        return entropy + self.energy.value, gradient + self.energy_coordinates
 
     def hessian_product(self, vector: Array) -> Array:
         """Hessian in x times a vector."""
         problem = self.problem
         problem.evaluations += 1
-        steps = []
-        for factor, (triangle, diagonal, part, width) in zip(
-            self.factors, problem._layout, strict=True
-        ):
-            entries = vector[part] / np.sqrt(2 * width)
-            entries[diagonal] *= factor[triangle][diagonal] / np.sqrt(2)
-            step = np.zeros_like(factor)
-            step[triangle] = entries
-            steps.append(step)
+        steps = problem.to_factors(vector * self._slopes)
         moved = problem.factors.push_forward(self.factors, self.products, steps)
         B, dB, g = self.products[0], moved[0], self.energy_gradient
         cross = dB @ B.T
         dg = self.energy.gradient_step(cross + cross.T)
-        plain, derivative = problem.factors.pull_back_derivative(
+        derivative = problem.factors.pull_back_derivative(
             self.factors, self.products, steps, moved, 2 * g @ B, 2 * (dg @ B + g @ dB)
         )
-        result = self.entropy_parts()[2] * vector
-        for bar, bar_step, factor, step, (triangle, diagonal, part, width) in zip(
-            plain, derivative, self.factors, steps, problem._layout, strict=True
-        ):
-            entries = bar_step[triangle]
-            entries[diagonal] = (
-                bar_step[triangle] * factor[triangle] + bar[triangle] * step[triangle]
-            )[diagonal] / np.sqrt(2)
-            result[part] += entries / np.sqrt(2 * width)
+        result = self.entropy_parts()[2] * vector + problem.from_factors(derivative) * self._slopes
+        # The diagonal's exponential map bends.
+        bend = self.energy_coordinates * problem._scale * vector
+        result[problem._diagonal] += bend[problem._diagonal]
         return result
+
+    def hessian(self) -> Array:
+        """The whole Hessian in x."""
+        rows = np.stack([self.hessian_product(row) for row in np.eye(len(self.x))])
+        return (rows + rows.T) / 2
 
 
 def smallest_eigenvalue(product: Any, size: int) -> float:
@@ -909,33 +931,44 @@ def smallest_eigenvalue(product: Any, size: int) -> float:
 def _solve(
     problem: Problem, x: Array, tol: float, max_evaluations: int, check_minimum: bool
 ) -> OrderParameter:
+    small = problem.dimensions <= DENSE_COORDINATES
+    first = problem.value_and_gradient(x)[1]
     result = minimize(
         problem.value_and_gradient,
         x,
         jac=True,
         method="L-BFGS-B",
         options={
-            "maxcor": 30,
+            "maxcor": 40,
             "ftol": 0.0,
-            "gtol": tol,
+            # Newton steps take over where they are cheaper.
+            "gtol": max(tol, (1e-4 if small else 1e-6) * min(1.0, np.abs(first).max())),
             "maxfun": max_evaluations,
             "maxiter": max_evaluations,
         },
     )
-    x = result.x
-    point = FactorPoint(problem, x)
-    x, point, residual, noise = _newton(point, tol, result.hess_inv, max_evaluations)
+    point = FactorPoint(problem, result.x)
+    if small:
+        hessian = point.hessian()
+        curvature = float(np.linalg.eigvalsh(hessian)[0])
+        solver = _dense_solver(hessian)
+    else:
+        curvature = np.inf
+        solver = _krylov_solver(result.hess_inv)
+    point, residual, noise = _newton(point, tol, solver, max_evaluations)
+    if check_minimum and not small:
+        curvature = lowest_ritz_value(point)
     problems = []
     if residual > max(tol, noise):
         problems.append(f"relative gradient {residual:.2g} instead of {tol:.2g}")
-    if check_minimum and (curvature := lowest_curvature(point)) <= 0:
-        problems.append(f"negative curvature {curvature:.2g}: a saddle point of the action")
+    if curvature <= 0:
+        problems.append(f"negative curvature {curvature:.2g}: not a minimum but a saddle point")
     message = "; ".join(problems) or (
         "gradient small enough" if residual <= tol else "gradient at rounding level"
     )
     if problems:
         warnings.warn(f"not a minimum of the action: {message}", ConvergenceWarning, stacklevel=3)
-    matrices = problem.matrices(x)
+    matrices = problem.matrices(point.x)
     gradients = problem.gradient(matrices, point.energy_gradient)
     norm = max(np.abs(g + g.T).max() / 2 for g in gradients) / problem.largest
     energy = (point.energy.value + problem.unfitted_energy) / problem.largest
@@ -959,30 +992,50 @@ def _solve(
 
 def _relative_gradient(point: FactorPoint) -> tuple[Array, float]:
     """Gradient, and its largest entry relative to the two parts that cancel in it."""
-    entropy, energy = point.entropy_parts()[1], point.energy_coordinates()
+    entropy, energy = point.entropy_parts()[1], point.energy_coordinates
     gradient = entropy + energy
-    size = max(np.abs(entropy).max(), np.abs(energy).max(), 1e-12)
-    return gradient, float(np.abs(gradient).max() / size)
+    size = max(np.abs(entropy).max(), np.abs(energy).max())
+    # Parts below rounding of the coordinates: without data to fit, the limit itself is the minimum.
+    floor = 1e-12 * np.sqrt(point.problem.largest)
+    return gradient, float(np.abs(gradient).max() / max(size, floor))
+
+
+NewtonSolver = Callable[[FactorPoint, Array], Array]
+
+
+def _dense_solver(hessian: Array) -> NewtonSolver:
+    """Newton steps with one Hessian, its negative eigenvalues turned round."""
+    values, vectors = np.linalg.eigh(hessian)
+    values = np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
+    return lambda _, gradient: vectors @ ((vectors.T @ gradient) / values)
+
+
+def _krylov_solver(inverse: LinearOperator) -> NewtonSolver:
+    """Newton steps by conjugate gradients, with the inverse that L-BFGS built to precondition."""
+
+    def solve(point: FactorPoint, gradient: Array) -> Array:
+        size = len(gradient)
+        operator = LinearOperator((size, size), matvec=point.hessian_product, dtype=float)
+        return cg(operator, gradient, rtol=1e-3, maxiter=min(size, 100), M=inverse)[0]
+
+    return solve
 
 
 def _newton(
-    point: FactorPoint, tol: float, inverse: LinearOperator, max_evaluations: int
-) -> tuple[Array, FactorPoint, float, float]:
+    point: FactorPoint, tol: float, solver: NewtonSolver, max_evaluations: int
+) -> tuple[FactorPoint, float, float]:
     """Newton steps from a point near a minimum, down to `tol` or to rounding level.
 
-    Conjugate gradients solve for the step, preconditioned by the inverse Hessian that L-BFGS has built.
-    Steps need no values of the action, whose rounding error hides the last digits of the minimum.
+    Steps are judged by the gradient: the action's own rounding error hides the last digits of the
+    minimum. Returns the point, its relative gradient and the rounding level of that.
     """
     problem = point.problem
     gradient, residual = _relative_gradient(point)
-    for _ in range(20):
+    for _ in range(30):
         if residual <= tol or problem.evaluations > max_evaluations:
             break
-        size = len(point.x)
-        operator = LinearOperator((size, size), matvec=point.hessian_product, dtype=float)
-        step, _ = cg(operator, -gradient, rtol=1e-3, maxiter=min(size, 100), M=inverse)
         try:
-            trial = FactorPoint(problem, point.x + step)
+            trial = FactorPoint(problem, point.x - solver(point, gradient))
         except LinAlgError:
             break
         trial_gradient, trial_residual = _relative_gradient(trial)
@@ -992,26 +1045,24 @@ def _newton(
     noise = 0.0
     if residual > tol:
         # Rounding level, measured: what a shift in the last digits changes.
-        shifted = FactorPoint(problem, point.x * (1 + 1e-15) + 1e-15)
+        shifted = FactorPoint(problem, point.x * (1 + 4e-16) + 4e-16)
         change = np.abs(_relative_gradient(shifted)[0] - gradient).max()
-        noise = 20 * change * residual / np.abs(gradient).max()
-        noise = min(noise, 1e-3)
-    return point.x, point, residual, noise
+        noise = min(10 * change * residual / np.abs(gradient).max(), 1e-4)
+    return point, residual, noise
 
 
-def lowest_curvature(point: FactorPoint) -> float:
-    """Smallest curvature found at a point: exact for few coordinates, else by Lanczos steps."""
-    size = len(point.x)
-    if size <= DENSE_COORDINATES:
-        return smallest_eigenvalue(point.hessian_product, size)
-    # Lanczos: the lowest Ritz value is an upper bound, so a negative one proves a saddle point.
-    basis = [np.random.default_rng(0).normal(size=size)]
-    basis[0] /= np.linalg.norm(basis[0])
-    diagonal, off = [], []
+def lowest_ritz_value(point: FactorPoint) -> float:
+    """Smallest curvature that a few Lanczos steps find.
+
+    An upper bound of the smallest eigenvalue, so a negative one proves a saddle point.
+    """
+    vector = np.random.default_rng(0).normal(size=len(point.x))
+    basis = [vector / np.linalg.norm(vector)]
+    diagonal, off_diagonal = [], []
     for _ in range(LANCZOS_STEPS):
         image = point.hessian_product(basis[-1])
         diagonal.append(basis[-1] @ image)
         image -= np.array(basis).T @ (np.array(basis) @ image)
-        off.append(np.linalg.norm(image))
-        basis.append(image / off[-1])
-    return float(eigvalsh_tridiagonal(np.array(diagonal), np.array(off[:-1]))[0])
+        off_diagonal.append(np.linalg.norm(image))
+        basis.append(image / off_diagonal[-1])
+    return float(eigvalsh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))[0])

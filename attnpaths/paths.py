@@ -61,8 +61,8 @@ def as_heads(heads: Sequence[int] | int) -> tuple[int, ...]:
 def path_inputs(x: ArrayLike, attentions: Sequence[ArrayLike], readout: str = "mean") -> Array:
     """Attended inputs of every path.
 
-    ``xi^pi = sum_s r^pi_s x_s`` with ``r^pi = rho^T A^{L h_L} ... A^{1 h_1}``: what reaches the readout
-    when the tokens pass the attention of one head in each layer and nothing else.
+    ``xi^pi = sum_s r^pi_s x_s`` with ``r^pi = rho^T A^{L h_L} ... A^{1 h_1}``: what reaches the
+    readout when the tokens pass the attention of one head in each layer and nothing else.
 
     Parameters
     ----------

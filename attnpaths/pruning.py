@@ -16,8 +16,8 @@ def head_scores(
 ) -> list[Array]:
     """Score every head by the weight of the paths through it.
 
-    ``score(l, h) = sum of |U_{pi pi'}| over pairs with pi_l = h or pi'_l = h``, divided by the largest score of
-    all layers.
+    ``score(l, h) = sum of |U_{pi pi'}| over pairs with pi_l = h or pi'_l = h``, divided by the
+    largest score of all layers.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The hidden Markov chain task and its hand-made heads (Section 4 and Figure 2 of the paper).
 
 A chain hops between two hidden states; whether it tends to stay or to hop is the class to be told
-from noisy observations of the states. Two kinds of head solve it: one that asks whether the previous
-token is in the state of the present one, and one that averages. Random heads disturb.
+from noisy observations of the states. Two kinds of head solve it: one that asks whether the
+previous token is in the state of the present one, and one that averages. Random heads disturb.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class HiddenMarkovChain:
         seed : int or numpy Generator
             Source of randomness; the same seed gives the same data.
         balanced : bool
-            Half of each class (to within one, the odd one of class +1) in random order, instead of fair coins.
+            Half of each class (to within one, the odd one of class +1) in random order, instead of
+            fair coins.
 
         Returns
         -------
@@ -177,8 +178,9 @@ def as_generator(seed: int | np.random.Generator | None) -> np.random.Generator:
 def previous_token_head(task: HiddenMarkovChain) -> Array:
     """Head that asks whether the previous token is in the present token's state.
 
-    Features are compared along the difference of the two states, positions point one token back, and
-    every observation can also turn to the beginning-of-sequence token (score 1.5), which holds zeros.
+    Features are compared along the difference of the two states, positions point one token back,
+    and every observation can also turn to the beginning-of-sequence token (score 1.5), which holds
+    zeros.
 
     Parameters
     ----------
@@ -220,8 +222,8 @@ def random_head(task: HiddenMarkovChain, seed: int | np.random.Generator | None 
     Returns
     -------
     ndarray, shape (N0, N0)
-        W: features N(0, 1) / 200, positions N(0, 1), across N(0, 1) / sqrt(200), all times `beta` (200 being
-        the dimension of an observation).
+        W: features N(0, 1) / 200, positions N(0, 1), across N(0, 1) / sqrt(200), all times `beta`
+        (200 being the dimension of an observation).
     """
     n = task.dimension
     scale = np.concatenate([np.full(n, n**-0.5), np.ones(task.tokens)])
@@ -271,8 +273,8 @@ def two_path_heads(task: HiddenMarkovChain) -> list[Array]:
 def path_labels(heads: Sequence[int]) -> list[str]:
     """Short names of the paths of a two-layer network, in the order of `path_names`.
 
-    Through the good second layer, path (1, 1) is the good one, "g", and (2, 1) the denoising one, "d";
-    all others are adversarial and named by their heads.
+    Through the good second layer, path (1, 1) is the good one, "g", and (2, 1) the denoising one,
+    "d"; all others are adversarial and named by their heads.
 
     Parameters
     ----------
