@@ -600,6 +600,7 @@ class Problem:
         self.factors = Factors(architecture, self.outputs)
         self.largest = max(architecture.widths)
         self.evaluations = 0
+        self._latest: FactorPoint | None = None
         # Rows of the path inputs beyond their rank cannot be fitted: rotating them away is exact
         # and keeps their large residuals out of the gradient.
         examples, paths, features = xi.shape
@@ -825,10 +826,16 @@ class Problem:
         """U_1, ..., U_L, u of scaled coordinates."""
         return [B @ B.T for B in self.factors.products(self.unpack(x))]
 
+    def point(self, x: Array) -> FactorPoint:
+        """The action at x; the latest point is kept, since optimisers come back to it."""
+        if self._latest is None or not np.array_equal(self._latest.x, x):
+            self._latest = FactorPoint(self, x.copy())
+        return self._latest
+
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         """Action above its entropy's minimum, not divided by the width, and its gradient."""
         try:
-            return FactorPoint(self, x).value_and_gradient()
+            return self.point(x).value_and_gradient()
         except (
             LinAlgError
         ):  # rounding: far outside any region of interest; the line search turns back
@@ -932,7 +939,7 @@ def _solve(
     problem: Problem, x: Array, tol: float, max_evaluations: int, check_minimum: bool
 ) -> OrderParameter:
     small = problem.dimensions <= DENSE_COORDINATES
-    first = problem.value_and_gradient(x)[1]
+    size = np.abs(problem.point(x).energy_coordinates).max()
     result = minimize(
         problem.value_and_gradient,
         x,
@@ -942,12 +949,12 @@ def _solve(
             "maxcor": 40,
             "ftol": 0.0,
             # Newton steps take over where they are cheaper.
-            "gtol": max(tol, (1e-4 if small else 1e-6) * min(1.0, np.abs(first).max())),
+            "gtol": max(tol, (1e-4 if small else 1e-6) * min(1.0, size)),
             "maxfun": max_evaluations,
             "maxiter": max_evaluations,
         },
     )
-    point = FactorPoint(problem, result.x)
+    point = problem.point(result.x)
     if small:
         hessian = point.hessian()
         curvature = float(np.linalg.eigvalsh(hessian)[0])
