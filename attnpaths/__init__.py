@@ -4,6 +4,8 @@ Kernels, order parameters, exact posteriors and pruning for deep multi-head atte
 linear values, after Tiberi, Mignacco, Irie and Sompolinsky (NeurIPS 2024, arXiv:2405.15926).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from attnpaths.attention import bilinear_attention, query_key_attention
 from attnpaths.kernels import kernel, kernel_task_alignment, path_kernels
 from attnpaths.order_parameter import (
@@ -19,14 +21,20 @@ from attnpaths.paths import path_inputs, path_names
 from attnpaths.predictor import Prediction, predict
 from attnpaths.pruning import head_scores
 
+if TYPE_CHECKING:
+    from attnpaths.model import AttentionPathModel, BilinearAttention, QueryKeyAttention
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Action",
     "Architecture",
+    "AttentionPathModel",
+    "BilinearAttention",
     "ConvergenceWarning",
     "OrderParameter",
     "Prediction",
+    "QueryKeyAttention",
     "action",
     "bilinear_attention",
     "gp_order_parameter",
@@ -40,3 +48,18 @@ __all__ = [
     "query_key_attention",
     "solve_order_parameter",
 ]
+
+# The estimator needs scikit-learn; it is loaded when asked for, so that the core starts fast.
+_IN_MODEL = ("AttentionPathModel", "BilinearAttention", "QueryKeyAttention")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IN_MODEL:
+        import attnpaths.model
+
+        return getattr(attnpaths.model, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
