@@ -232,14 +232,14 @@ def kept_paths(heads: Sequence[int], dropped: Iterable[Head]) -> Array:
     array([ True,  True, False, False])
     """
     counts = as_heads(heads)
-    _, kept = _as_dropped(counts, dropped)
+    _, kept = check_dropped(counts, dropped)
     mask = kept[0]
     for layer in kept[1:]:
         mask = np.logical_and.outer(mask, layer)
     return np.ravel(mask)
 
 
-def _as_dropped(
+def check_dropped(
     heads: tuple[int, ...], dropped: Iterable[Head]
 ) -> tuple[frozenset[Head], list[Array]]:
     """Check names of heads; also give the heads left, one array of bool a layer."""
@@ -334,7 +334,7 @@ class PathNetwork:
         object.__setattr__(self, "heads", counts)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "order_parameter", U)
-        object.__setattr__(self, "dropped", _as_dropped(counts, self.dropped)[0])
+        object.__setattr__(self, "dropped", check_dropped(counts, self.dropped)[0])
         if self.magnitudes is not None:
             object.__setattr__(
                 self, "magnitudes", _as_scores("magnitudes", self.magnitudes, counts)
@@ -414,7 +414,7 @@ class PathNetwork:
 
     def drop(self, dropped: Iterable[Head]) -> PathNetwork:
         """Network without these heads (in addition to those dropped before)."""
-        return replace(self, dropped=self.dropped | _as_dropped(self.heads, dropped)[0])
+        return replace(self, dropped=self.dropped | check_dropped(self.heads, dropped)[0])
 
 
 @dataclass(frozen=True)
@@ -492,7 +492,7 @@ class TheoryPredictor:
 
     def drop(self, dropped: Iterable[Head]) -> TheoryPredictor:
         """Predictor without these heads (in addition to those dropped before)."""
-        return replace(self, dropped=self.dropped | _as_dropped(self.heads, dropped)[0])
+        return replace(self, dropped=self.dropped | check_dropped(self.heads, dropped)[0])
 
 
 def drop_heads(order_parameter: OrderParameter, dropped: Iterable[Head]) -> OrderParameter:
@@ -527,7 +527,7 @@ def drop_heads(order_parameter: OrderParameter, dropped: Iterable[Head]) -> Orde
     (2, 2)
     """
     net = order_parameter.architecture
-    names, kept = _as_dropped(net.heads, dropped)
+    names, kept = check_dropped(net.heads, dropped)
     outputs = order_parameter.n_outputs
     layers = []
     for layer, U in enumerate(order_parameter.layers):
