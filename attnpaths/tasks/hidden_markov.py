@@ -24,6 +24,7 @@ __all__ = [
     "path_labels",
     "previous_token_head",
     "random_head",
+    "sample_path_inputs",
     "task_path_inputs",
     "two_path_heads",
     "uniform_head",
@@ -93,8 +94,9 @@ class HiddenMarkovChain:
     minus: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        as_count("length", self.length, 2)
-        if as_count("dimension", self.dimension, 2) % 2:
+        object.__setattr__(self, "length", as_count("length", self.length, 2))
+        object.__setattr__(self, "dimension", as_count("dimension", self.dimension, 2))
+        if self.dimension % 2:
             raise ValueError(f"dimension must be even, got {self.dimension}")
         if not 0 < as_number("stay", self.stay) < 1:
             raise ValueError(f"stay must be between 0 and 1, got {self.stay!r}")
@@ -315,3 +317,60 @@ def task_path_inputs(x: Array, heads: Sequence[Array]) -> Array:
     """
     x = as_array("x", x, ("P", "T", "N0"))
     return path_inputs(x, [bilinear_attention(x, w) for w in heads], READOUT)
+
+
+def sample_path_inputs(
+    task: HiddenMarkovChain,
+    heads: Sequence[Array],
+    examples: int,
+    seed: int | np.random.Generator | None = None,
+    *,
+    chunk: int = 100,
+) -> tuple[Array, Array]:
+    """Draw labelled sequences and keep only their path inputs, which are all that the theory needs.
+
+    Sequences are drawn a few at a time: their tokens never fill the memory, and fewer of them at
+    once are also three times as fast as a thousand.
+
+    Parameters
+    ----------
+    task : HiddenMarkovChain
+        Settings.
+    heads : sequence of ndarray, each (H_l, N0, N0)
+        Bilinear forms of each layer.
+    examples : int
+        Number of sequences P, half of each class.
+    seed : int or numpy Generator
+        Source of randomness.
+    chunk : int
+        Sequences drawn at once; an even number, so that each chunk is half of each class.
+
+    Returns
+    -------
+    xi : ndarray, shape (P, Pi, N0)
+        Path inputs.
+    y : ndarray, shape (P,)
+        Classes, +1 or -1.
+
+    Raises
+    ------
+    ValueError
+        If a count is below one, `chunk` is odd, or shapes disagree.
+
+    Examples
+    --------
+    >>> task = HiddenMarkovChain()
+    >>> xi, y = sample_path_inputs(task, two_path_heads(task), 10, seed=0)
+    >>> xi.shape, int(y.sum())
+    ((10, 2, 231), 0)
+    """
+    examples = as_count("examples", examples)
+    if as_count("chunk", chunk, 2) % 2:
+        raise ValueError(f"chunk must be even, got {chunk}")
+    rng = as_generator(seed)
+    inputs, labels = [], []
+    for start in range(0, examples, chunk):
+        drawn = task.sample(min(chunk, examples - start), rng)
+        inputs.append(task_path_inputs(drawn.x, heads))
+        labels.append(drawn.y)
+    return np.concatenate(inputs), np.concatenate(labels)
