@@ -48,6 +48,8 @@ __all__ = [
 
 # Below this many coordinates all second derivatives are cheap enough to form.
 DENSE_COORDINATES = 40
+# Up to this many, the inverse Hessian that L-BFGS has built is kept as a matrix for the next solve.
+METRIC_COORDINATES = 2500
 # Steps of Lanczos iteration that look for a direction of negative curvature in larger problems.
 LANCZOS_STEPS = 12
 
@@ -180,7 +182,9 @@ class OrderParameter:
     evaluations: int = 0
     message: str = ""
     temperature: float | None = None
-    _data: tuple[Array, Array] | None = field(default=None, repr=False, compare=False)
+    _data: TrainingData | None = field(default=None, repr=False, compare=False)
+    # Approximate inverse Hessian in scaled factors: a solve that starts here goes on with it.
+    _metric: Array | None = field(default=None, repr=False, compare=False)
 
     @property
     def matrix(self) -> Array:
@@ -213,8 +217,7 @@ class OrderParameter:
                 "hessian_minimum needs an order parameter that was solved for data, got the "
                 "infinite-width limit; use solve_order_parameter"
             )
-        xi, y = self._data
-        problem = Problem(xi, y, self.architecture, self.temperature)
+        problem = Problem(self._data, self.architecture, self.temperature)
         return problem.hessian_minimum([*self.layers, np.atleast_2d(self.readout)])
 
 
@@ -305,7 +308,7 @@ def action(
     3.0
     """
     xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
-    problem = Problem(xi, y, architecture, temperature)
+    problem = Problem(TrainingData(xi, y), architecture, temperature)
     matrices = problem.check_layers(layers)
     if readout is None:
         matrices.append(problem.best_readout(matrices[-1]))
@@ -342,7 +345,8 @@ def solve_order_parameter(
         Variance of the label noise, T > 0.
     start : OrderParameter or sequence of array_like, optional
         Where to start: an earlier solution (of any widths) or matrices U_1, ..., U_L. Default: the
-        infinite-width limit.
+        infinite-width limit. From an earlier solution for the same data its kernels and curvature
+        are used again, which makes grids over widths and temperatures cheap.
     tol : float
         Needed size of the gradient relative to its parts, in scale-free coordinates.
     max_evaluations : int
@@ -376,8 +380,13 @@ def solve_order_parameter(
     xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
     tol = as_positive("tol", tol)
     max_evaluations = as_count("max_evaluations", max_evaluations)
-    problem = Problem(xi, y, architecture, temperature)
-    return _solve(problem, problem.start(start), tol, max_evaluations, check_minimum)
+    data, metric = TrainingData(xi, y), None
+    if isinstance(start, OrderParameter):
+        metric = start._metric
+        if start._data is not None and start._data.same(xi, y):
+            data = start._data
+    problem = Problem(data, architecture, temperature)
+    return _solve(problem, problem.start(start), metric, tol, max_evaluations, check_minimum)
 
 
 def check_problem(
@@ -525,12 +534,12 @@ class EnergyPoint:
 
     Parameters
     ----------
-    kernel_map : PathKernelMap
-        From U_1 to K.
-    y : ndarray, shape (P m,)
-        Labels.
+    data : TrainingData
+        Path inputs and labels.
     U : ndarray
         Order parameter of the first layer.
+    input_variance : float
+        s_0^2.
     temperature : float
         Added to the diagonal.
 
@@ -540,16 +549,20 @@ class EnergyPoint:
         If K + T 1 is not positive definite in floating point.
     """
 
-    def __init__(self, kernel_map: PathKernelMap, y: Array, U: Array, temperature: float) -> None:
-        self.kernel_map = kernel_map
-        K = kernel_map.combine(U)
+    def __init__(
+        self, data: TrainingData, U: Array, input_variance: float, temperature: float
+    ) -> None:
+        self.kernel_map = data.kernel_map
+        self.input_variance = input_variance
+        K = self.kernel_map.combine(input_variance * U)
         K.ravel()[:: len(K) + 1] += temperature
         # Seen from Fortran the lower triangle of a C array is the upper one of its transpose.
         self.factor, info = lapack.dpotrf(K.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
             raise LinAlgError("K + T 1 is not positive definite")
-        self.alpha = lapack.dpotrs(self.factor, y, lower=0)[0]
-        self.value = 2 * np.log(self.factor.diagonal()).sum() + y @ self.alpha
+        self.alpha = lapack.dpotrs(self.factor, data.labels, lower=0)[0]
+        logdet = 2 * np.log(self.factor.diagonal()).sum()
+        self.value = float(logdet + data.labels @ self.alpha)
 
     @cached_property
     def _lower_inverse(self) -> Array:
@@ -564,21 +577,22 @@ class EnergyPoint:
 
     def gradient(self) -> Array:
         """Gradient in U_1, symmetric."""
-        return self.kernel_map.contract(self._lower_inverse - np.outer(self.alpha, self.alpha))
+        residual = self._lower_inverse - np.outer(self.alpha, self.alpha)
+        return self.input_variance * self.kernel_map.contract(residual)
 
     def gradient_step(self, step: Array) -> Array:
         """Directional derivative of the gradient when U_1 moves by a symmetric `step`."""
-        moved = self.kernel_map.combine(step)
+        moved = self.kernel_map.combine(self.input_variance * step)
         half = self.inverse @ moved
         weighted = half @ self.alpha
         change = half @ self.inverse
         change = (change + change.T) / 2
         cross = np.outer(weighted, self.alpha)
-        return self.kernel_map.contract(cross + cross.T - change)
+        return self.input_variance * self.kernel_map.contract(cross + cross.T - change)
 
 
-class Problem:
-    """One minimisation problem: data, network and temperature, checked.
+class TrainingData:
+    """Path inputs and labels, prepared once for many solves.
 
     Parameters
     ----------
@@ -586,34 +600,68 @@ class Problem:
         Path inputs.
     y : ndarray, shape (P, m)
         Labels.
+    """
+
+    def __init__(self, xi: Array, y: Array) -> None:
+        self.xi, self.y = xi, y
+        self.outputs = y.shape[1]
+        # Rows of the path inputs beyond their rank cannot be fitted: rotating them away is exact
+        # and keeps their large residuals out of the gradient.
+        examples, paths, features = xi.shape
+        labels, self.unfitted, self.unfitted_square = y, 0, 0.0
+        if examples > paths * features:
+            q, r = np.linalg.qr(xi.reshape(examples, -1))
+            labels = q.T @ y
+            self.unfitted = (examples - len(labels)) * self.outputs
+            self.unfitted_square = max(float(np.sum(y**2) - np.sum(labels**2)), 0.0)
+            xi = np.ascontiguousarray(r.reshape(-1, paths, features))
+        self._rotated = xi
+        self.labels = np.ascontiguousarray(labels.ravel())
+
+    @cached_property
+    def kernel_map(self) -> PathKernelMap:
+        """From U to the sum of path-path kernels over Pi."""
+        return PathKernelMap(self._rotated, 1 / self.xi.shape[1], self.outputs)
+
+    def same(self, xi: Array, y: Array) -> bool:
+        """Whether these are the same path inputs and labels."""
+        return np.array_equal(self.y, y) and np.array_equal(self.xi, xi)
+
+    def __getstate__(self) -> tuple[Array, Array]:
+        return self.xi, self.y
+
+    def __setstate__(self, state: tuple[Array, Array]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+
+class Problem:
+    """One minimisation problem: data, network and temperature, checked.
+
+    Parameters
+    ----------
+    data : TrainingData
+        Path inputs and labels.
     architecture : Architecture
         Heads, widths, variances.
     temperature : float
         Variance of the label noise.
     """
 
-    def __init__(self, xi: Array, y: Array, architecture: Architecture, temperature: float) -> None:
-        self.xi, self.y = xi, y
+    def __init__(self, data: TrainingData, architecture: Architecture, temperature: float) -> None:
+        self.data = data
         self.architecture = architecture
         self.temperature = temperature
-        self.outputs = y.shape[1]
+        self.outputs = data.outputs
         self.factors = Factors(architecture, self.outputs)
         self.largest = max(architecture.widths)
         self.evaluations = 0
         self._latest: FactorPoint | None = None
-        # Rows of the path inputs beyond their rank cannot be fitted: rotating them away is exact
-        # and keeps their large residuals out of the gradient.
-        examples, paths, features = xi.shape
-        labels, self.unfitted_energy = y, 0.0
-        if examples > paths * features:
-            q, r = np.linalg.qr(xi.reshape(examples, -1))
-            labels = q.T @ y
-            rest = np.sum(y**2) - np.sum(labels**2)
-            missing = (examples - len(labels)) * self.outputs
-            self.unfitted_energy = missing * np.log(temperature) + max(rest, 0.0) / temperature
-            xi = np.ascontiguousarray(r.reshape(-1, paths, features))
-        self.labels = np.ascontiguousarray(labels.ravel())
-        self.kernel_map = PathKernelMap(xi, architecture.variances[0] / paths, self.outputs)
+
+    @property
+    def unfitted_energy(self) -> float:
+        """Part of the energy that no U can change."""
+        data = self.data
+        return data.unfitted * np.log(self.temperature) + data.unfitted_square / self.temperature
 
     # -- in the matrices ---------------------------------------------------------------------
 
@@ -652,7 +700,8 @@ class Problem:
     def energy(self, U: Array) -> EnergyPoint:
         """Energy at U_1 (without the part that no U can change)."""
         self.evaluations += 1
-        return EnergyPoint(self.kernel_map, self.labels, U, self.temperature)
+        # s_0^2 scales K: as a factor of U it leaves the prepared kernels to all networks.
+        return EnergyPoint(self.data, U, self.architecture.variances[0], self.temperature)
 
     def action(self, matrices: Sequence[Array]) -> Action:
         """Action of U_1, ..., U_L, u."""
@@ -936,32 +985,55 @@ def smallest_eigenvalue(product: Any, size: int) -> float:
 
 
 def _solve(
-    problem: Problem, x: Array, tol: float, max_evaluations: int, check_minimum: bool
+    problem: Problem,
+    x: Array,
+    metric: Array | None,
+    tol: float,
+    max_evaluations: int,
+    check_minimum: bool,
 ) -> OrderParameter:
     small = problem.dimensions <= DENSE_COORDINATES
+    if small or (metric is not None and len(metric) != len(x)):
+        metric = None
+    # The optimiser's coordinates: with a metric from a neighbouring problem, a change of basis.
+    basis = None if metric is None else cholesky(metric, lower=True)
+
+    def function(z: Array) -> tuple[float, Array]:
+        if basis is None:
+            return problem.value_and_gradient(z)
+        value, gradient = problem.value_and_gradient(x + basis @ z)
+        return value, basis.T @ gradient
+
     size = np.abs(problem.point(x).energy_coordinates).max()
     result = minimize(
-        problem.value_and_gradient,
-        x,
+        function,
+        x if basis is None else np.zeros_like(x),
         jac=True,
         method="L-BFGS-B",
         options={
             "maxcor": 40,
             "ftol": 0.0,
-            # Newton steps take over where they are cheaper.
-            "gtol": max(tol, (1e-4 if small else 1e-6) * min(1.0, size)),
+            # From here on Newton steps are cheaper, and free of the action's rounding error.
+            "gtol": max(tol, 1e-4 * min(1.0, size)),
             "maxfun": max_evaluations,
             "maxiter": max_evaluations,
         },
     )
-    point = problem.point(result.x)
+    point = problem.point(result.x if basis is None else x + basis @ result.x)
+    metric = None
     if small:
         hessian = point.hessian()
         curvature = float(np.linalg.eigvalsh(hessian)[0])
         solver = _dense_solver(hessian)
     else:
         curvature = np.inf
-        solver = _krylov_solver(result.hess_inv)
+        inverse = result.hess_inv
+        if len(x) <= METRIC_COORDINATES:
+            metric = inverse.todense()
+            if basis is not None:
+                metric = basis @ metric @ basis.T
+            metric = inverse = (metric + metric.T) / 2
+        solver = _krylov_solver(inverse)
     point, residual, noise = _newton(point, tol, solver, max_evaluations)
     if check_minimum and not small:
         curvature = lowest_ritz_value(point)
@@ -993,7 +1065,8 @@ def _solve(
         evaluations=problem.evaluations,
         message=message,
         temperature=problem.temperature,
-        _data=(problem.xi, problem.y),
+        _data=problem.data,
+        _metric=metric,
     )
 
 
@@ -1017,7 +1090,7 @@ def _dense_solver(hessian: Array) -> NewtonSolver:
     return lambda _, gradient: vectors @ ((vectors.T @ gradient) / values)
 
 
-def _krylov_solver(inverse: LinearOperator) -> NewtonSolver:
+def _krylov_solver(inverse: LinearOperator | Array) -> NewtonSolver:
     """Newton steps by conjugate gradients, with the inverse that L-BFGS built to precondition."""
 
     def solve(point: FactorPoint, gradient: Array) -> Array:

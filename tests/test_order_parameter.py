@@ -15,6 +15,7 @@ from attnpaths.order_parameter import (
     ConvergenceWarning,
     FactorPoint,
     Problem,
+    TrainingData,
     smallest_eigenvalue,
 )
 
@@ -43,7 +44,7 @@ ARCHITECTURES = st.tuples(
 def test_gradient_in_the_matrices_is_the_derivative_of_the_action(drawn):
     seed, heads, outputs = drawn
     xi, y, network = random_problem(seed, heads, outputs=outputs)
-    problem = Problem(xi, y.reshape(len(xi), -1), network, 0.3)
+    problem = Problem(TrainingData(xi, y.reshape(len(xi), -1)), network, 0.3)
     rng = np.random.default_rng(seed)
     matrices, steps = [], []
     for size in network.sizes(outputs):
@@ -73,7 +74,7 @@ def test_gradient_in_the_matrices_is_the_derivative_of_the_action(drawn):
 def test_derivatives_in_the_factors(drawn):
     seed, heads, outputs = drawn
     xi, y, network = random_problem(seed, heads, outputs=outputs)
-    problem = Problem(xi, y.reshape(len(xi), -1), network, 0.3)
+    problem = Problem(TrainingData(xi, y.reshape(len(xi), -1)), network, 0.3)
     rng = np.random.default_rng(seed)
     x, direction = rng.normal(size=(2, problem.dimensions))
     h = 1e-5
@@ -92,7 +93,7 @@ def test_derivatives_in_the_factors(drawn):
 def test_both_coordinates_describe_one_action(drawn):
     seed, heads, outputs = drawn
     xi, y, network = random_problem(seed, heads, outputs=outputs)
-    problem = Problem(xi, y.reshape(len(xi), -1), network, 0.3)
+    problem = Problem(TrainingData(xi, y.reshape(len(xi), -1)), network, 0.3)
     x = np.random.default_rng(seed).normal(size=problem.dimensions)
     matrices = problem.matrices(x)
     np.testing.assert_allclose(problem.pack(problem.factors.factorise(matrices)), x, atol=1e-7)
@@ -237,7 +238,7 @@ def test_readout_has_its_closed_form():
     U = np.diag([0.3, 2.0, 1.1])
     width, readout_width = network.widths
     variance, readout_variance = network.variances[1:]
-    u = Problem(xi, y[:, None], network, 0.1).best_readout(U).item()
+    u = Problem(TrainingData(xi, y[:, None]), network, 0.1).best_readout(U).item()
     linear = readout_variance * (3 * width / readout_width - 1)
     constant = width * readout_variance / (readout_width * variance) * np.trace(U)
     assert u**2 + linear * u == pytest.approx(constant, rel=1e-12)
@@ -270,9 +271,7 @@ def test_duplicated_heads_share_their_weight(temperature):
     one = rng.normal(size=(12, 2, 6))
     xi = one[:, [0, 0, 1]]  # heads 1 and 2 are the same
     y = rng.choice([-1.0, 1.0], 12)
-    solution = attnpaths.solve_order_parameter(
-        xi, y, attnpaths.Architecture((3,), 10), temperature
-    )
+    solution = attnpaths.solve_order_parameter(xi, y, attnpaths.Architecture((3,), 10), temperature)
     assert solution.converged
     U = solution.matrix
     assert U[0, 0] == pytest.approx(U[1, 1], rel=1e-6)
@@ -321,7 +320,7 @@ def test_a_saddle_point_is_not_called_a_minimum():
     The solver's own check is exercised at a point where one curvature is negative.
     """
     xi, y, network = random_problem(13, (2, 2), examples=20, features=10)
-    problem = Problem(xi, y[:, None], network, 0.01)
+    problem = Problem(TrainingData(xi, y[:, None]), network, 0.01)
     rng = np.random.default_rng(0)
     points = (FactorPoint(problem, 3 * rng.normal(size=problem.dimensions)) for _ in range(50))
     lowest = min(smallest_eigenvalue(p.hessian_product, problem.dimensions) for p in points)

@@ -5,7 +5,7 @@ import pytest
 from reference_problems import VECTORS, reference_problem
 
 import attnpaths
-from attnpaths.order_parameter import Problem
+from attnpaths.order_parameter import Problem, TrainingData
 
 
 @pytest.fixture(params=VECTORS, ids=[vector["name"] for vector in VECTORS])
@@ -44,7 +44,8 @@ def test_action_and_gradient_away_from_the_minimum(problem):
     )
     assert value.energy == pytest.approx(expected["energy"], rel=1e-9)
     assert value.entropy == pytest.approx(expected["entropy"], rel=1e-9)
-    whole = Problem(problem.xi, problem.y[:, None], problem.architecture, problem.temperature)
+    data = TrainingData(problem.xi, problem.y[:, None])
+    whole = Problem(data, problem.architecture, problem.temperature)
     readout = whole.best_readout(layers[-1])
     assert readout.item() == pytest.approx(expected["readout_scalar"], rel=1e-9)
     gradients = whole.gradient([*layers, readout], whole.energy(layers[0]).gradient())
