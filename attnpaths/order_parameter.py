@@ -452,14 +452,14 @@ class Factors:
 
     def lift(self, upper: Array, factor: Array, layer: int) -> Array:
         """``s_l (1 kron upper) factor`` for one layer."""
-        blocks = factor.reshape(self.heads[layer], len(upper), factor.shape[1])
+        blocks = factor.reshape(self.heads[layer], upper.shape[1], factor.shape[1])
         return (self.scales[layer] * (upper @ blocks)).reshape(-1, factor.shape[1])
 
     def products(self, factors: Sequence[Array]) -> list[Array]:
         """B_1, ..., B_L, B_a of given A_1, ..., A_L, A_a."""
         products = [self.scales[-1] * factors[-1]]
         for layer in reversed(range(len(self.heads))):
-            # Rectangular factors (widths below the size) need the square root of the layer above.
+            # Widths below the size make rectangular factors; a product is then as narrow.
             products.append(self.lift(products[-1], factors[layer], layer))
         return products[::-1]
 
