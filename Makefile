@@ -24,7 +24,8 @@ install: $(VENV)/.installed ## make .venv with everything the book and the tests
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("attnpaths needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "No virtual environment could be made. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements.txt -e .
+	@echo "Installing into $(VENV) (about 2 GB; a few minutes) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements.txt -e .
 	@touch $@
 
 # The cache of executed notebooks knows the notebooks but not the package: empty it when the

@@ -93,5 +93,5 @@ def setup(app):
     app.connect("missing-reference", resolve_public_name)
     app.connect("doctree-read", drop_widget_state)
     app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", write_first_page)
+    app.connect("build-finished", write_first_page, priority=400)  # before sphinx_external_toc's
     return {"parallel_read_safe": True, "parallel_write_safe": True}
