@@ -1,0 +1,244 @@
+"""Speed and memory of the order-parameter solver, as ratios against baselines run beside it.
+
+    python benchmarks/solver.py [--rows adam grid large] [--quick]
+
+- adam: the four-path hidden Markov task at N = 10, from the infinite-width limit to a gradient of
+  1e-8, against Adam (torch, rate 0.1, gradient to 1e-5), on U_1 and U_2 as in the paper's reference code
+  and on their Cholesky factors.
+- grid: 100 (N, temperature) points of a one-shot task, P = 600, 16 paths, warm-started, against the
+  same points solved from the infinite-width limit by L-BFGS on plain Cholesky factors.
+- large: one solve with 64 paths at P = 600 and one with 512 paths at P = 200; seconds and memory.
+
+Timings are noisy: only ratios of one run mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+
+# One thread for both sides of a ratio: small matrices gain nothing from more.
+if "--threads" not in sys.argv:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+import numpy as np
+from scipy.linalg import cholesky
+from scipy.optimize import minimize
+from tqdm import tqdm
+
+import attnpaths
+from attnpaths.order_parameter import Problem, TrainingData
+from attnpaths.tasks import hidden_markov
+
+WIDTHS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+TEMPERATURES = (1.5, 1.0, 0.75, 0.5, 0.25, 0.1, 0.075, 0.05, 0.025, 0.01)
+
+
+def hidden_markov_inputs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Path inputs and labels of the four-path task."""
+    rng = np.random.default_rng(seed)
+    task = hidden_markov.HiddenMarkovChain()
+    data = task.sample(100, rng)
+    heads = hidden_markov.four_path_heads(task, rng)
+    return hidden_markov.task_path_inputs(data.x, heads), data.y
+
+
+def one_shot_inputs(heads: tuple[int, int], examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Path inputs of one-shot tasks with random queries and keys, from scikit-learn's digits."""
+    from attnpaths.tasks import one_shot
+
+    rng = np.random.default_rng(0)
+    images = one_shot.load_images("digits", "train")
+    data = one_shot.sample_tasks(images, examples, rng, balanced=True)
+    attentions = []
+    for count in heads:
+        q, k = rng.normal(size=(2, count, 64, data.x.shape[2])) / np.sqrt(data.x.shape[2])
+        attentions.append(attnpaths.query_key_attention(data.x, 2 * q, 2 * k))
+    return attnpaths.path_inputs(data.x, attentions, "mean"), data.y
+
+
+def adam(
+    xi: np.ndarray, y: np.ndarray, width: float, temperature: float, tol: float, factors: bool
+) -> tuple[np.ndarray, int]:
+    """Minimise the action of a two-layer network (unit variances) by Adam and autodiff.
+
+    The free variables are the matrices U_1 and U_2, as in the paper's reference code (over 1,700
+    steps on its own data), or their Cholesky factors. The readout is solved for.
+    """
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    paths, examples = xi.shape[1], len(y)
+    heads = round(np.sqrt(paths))
+    kernels = torch.from_numpy(attnpaths.path_kernels(xi).reshape(paths**2, -1)) / paths
+    labels, noise = torch.from_numpy(y), temperature * torch.eye(examples)
+    free = [torch.eye(paths, requires_grad=True), torch.eye(heads, requires_grad=True)]
+    optimiser = torch.optim.Adam(free, lr=0.1)
+    for step in range(20_000):
+        optimiser.zero_grad()
+        if factors:
+            lower = [torch.tril(factor) for factor in free]
+            U1, U2 = (factor @ factor.T for factor in lower)
+        else:
+            U1, U2 = ((U + U.T) / 2 for U in free)
+        K = (U1.reshape(-1) @ kernels).reshape(examples, examples) + noise
+        factor = torch.linalg.cholesky(K)
+        alpha = torch.cholesky_solve(labels[:, None], factor)[:, 0]
+        energy = 2 * torch.log(torch.diagonal(factor)).sum() + labels @ alpha
+        traced = torch.einsum("hahb->ab", U1.reshape(heads, heads, heads, heads))
+        u = (-(heads - 1) + torch.sqrt((heads - 1) ** 2 + 4 * torch.trace(U2))) / 2
+        entropy = (
+            (u - torch.log(u))
+            + (torch.trace(U2) / u - torch.logdet(U2) + heads * torch.log(u))
+            + torch.trace(torch.linalg.solve(U2, traced))
+            - torch.logdet(U1)
+            + heads * torch.logdet(U2)
+        )
+        (energy / width + entropy).backward()
+        if max(float(variable.grad.abs().max()) for variable in free) < tol:
+            return U1.detach().numpy(), step
+        optimiser.step()
+    raise RuntimeError("Adam did not reach the gradient")
+
+
+def plain_cholesky(problem: Problem, tol: float = 1e-4) -> int:
+    """Minimise by L-BFGS on the Cholesky factors of the matrices; returns the evaluations."""
+    sizes = problem.architecture.sizes()
+    triangles = [np.tril_indices(size) for size in sizes]
+    counts = np.cumsum([len(rows) for rows, _ in triangles])[:-1]
+    evaluations = 0
+
+    def function(x):
+        nonlocal evaluations
+        evaluations += 1
+        roots = []
+        for size, triangle, part in zip(sizes, triangles, np.split(x, counts), strict=True):
+            root = np.zeros((size, size))
+            root[triangle] = part
+            roots.append(root)
+        matrices = [root @ root.T for root in roots]
+        point = problem.energy(matrices[0])
+        value = point.value + problem.entropy(matrices)
+        gradients = problem.gradient(matrices, point.gradient())
+        parts = [
+            (2 * g @ root)[triangle]
+            for g, root, triangle in zip(gradients, roots, triangles, strict=True)
+        ]
+        return value / problem.largest, np.concatenate(parts) / problem.largest
+
+    start = attnpaths.gp_order_parameter(problem.architecture)
+    matrices = [*start.layers, np.atleast_2d(start.readout)]
+    x = np.concatenate(
+        [cholesky(U, lower=True)[t] for U, t in zip(matrices, triangles, strict=True)]
+    )
+    options = {"maxcor": 20, "gtol": tol, "ftol": 0.0, "maxfun": 2000, "maxiter": 2000}
+    minimize(function, x, jac=True, method="L-BFGS-B", options=options)
+    return evaluations
+
+
+def row_adam(quick: bool) -> None:
+    """Print the first row: ours against Adam on the four-path task."""
+    xi, y = hidden_markov_inputs()
+    network = attnpaths.Architecture((2, 2), 10)
+    attnpaths.solve_order_parameter(xi, y, network, 0.01)  # warm the libraries up
+    ours = []
+    for _ in range(7):
+        begin = time.perf_counter()
+        solution = attnpaths.solve_order_parameter(xi, y, network, 0.01)
+        ours.append(time.perf_counter() - begin)
+    for name, factors in (("Adam on U", False), ("Adam on Cholesky factors", True)):
+        begin = time.perf_counter()
+        U, steps = adam(xi, y, 10.0, 0.01, 1e-3 if quick else 1e-5, factors)
+        baseline = time.perf_counter() - begin
+        print(
+            f"| solve, four paths, N = 10 | {np.median(ours) * 1e3:.0f} ms, "
+            f"{solution.evaluations} evaluations, gradient {solution.gradient_norm:.0e} | {name}: "
+            f"{baseline:.1f} s, {steps} steps, U within {np.abs(U - solution.matrix).max():.0e} | "
+            f"{baseline / np.median(ours):.0f} x |",
+            flush=True,
+        )
+
+
+def row_grid(quick: bool) -> None:
+    """Print the second row: the grid of the one-shot figure."""
+    xi, y = one_shot_inputs((4, 4), 200 if quick else 600)
+    begin = time.perf_counter()
+    data = TrainingData(xi, y[:, None])
+    evaluations, previous = 0, None
+    points = [(width, temperature) for width in reversed(WIDTHS) for temperature in TEMPERATURES]
+    row = {}
+    for width, temperature in tqdm(points, desc="grid, warm", disable=None):
+        network = attnpaths.Architecture((4, 4), width)
+        start = previous if temperature != TEMPERATURES[0] else row.get(temperature)
+        previous = attnpaths.solve_order_parameter(xi, y, network, temperature, start=start)
+        row[temperature] = previous
+        evaluations += previous.evaluations
+    ours = time.perf_counter() - begin
+    # The baseline is slow: every tenth point stands for all.
+    some = points[::10]
+    begin = time.perf_counter()
+    plain = sum(
+        plain_cholesky(Problem(data, attnpaths.Architecture((4, 4), width), temperature))
+        for width, temperature in tqdm(some, desc="grid, plain", disable=None)
+    )
+    baseline = (time.perf_counter() - begin) * len(points) / len(some)
+    print(
+        f"| one-shot grid, {len(points)} points, P = {len(xi)}, 16 paths | {ours:.0f} s, "
+        f"{evaluations / len(points):.0f} evaluations a point | plain Cholesky factors from the "
+        f"limit: {baseline:.0f} s, {plain / len(some):.0f} evaluations a point | "
+        f"{baseline / ours:.1f} x |"
+    )
+
+
+def large(heads: tuple[int, ...], examples: int) -> None:
+    """Solve one large problem and print seconds and peak memory (in a process of its own)."""
+    rng = np.random.default_rng(0)
+    paths = int(np.prod(heads))
+    # Paths share most of what they see, as those of a network do.
+    common = rng.normal(size=(examples, 1, 192))
+    xi = common + 0.5 * rng.normal(size=(examples, paths, 192))
+    y = np.sign(common[:, 0] @ rng.normal(size=192))
+    begin = time.perf_counter()
+    solution = attnpaths.solve_order_parameter(xi, y, attnpaths.Architecture(heads, 100), 0.1)
+    seconds = time.perf_counter() - begin
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    kernels = 8 * paths**2 * examples**2 / 2**30
+    print(
+        f"| one solve, {paths} paths, P = {examples} | {seconds:.0f} s, {solution.evaluations} "
+        f"evaluations, converged: {solution.converged} | all path kernels: {kernels:.0f} GiB | "
+        f"{kernels / memory:.0f} x less memory ({memory:.1f} GiB) |"
+    )
+
+
+def row_large(quick: bool) -> None:
+    """Print the third row."""
+    for heads, examples in (((8, 8), 600), ((8, 8, 8), 200)):
+        examples = examples // 4 if quick else examples
+        command = [sys.executable, __file__, "--large", ",".join(map(str, heads)), str(examples)]
+        subprocess.run(command, check=True)
+
+
+def main() -> None:
+    """Run the rows that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    rows = {"adam": row_adam, "grid": row_grid, "large": row_large}
+    parser.add_argument("--rows", nargs="+", choices=rows, default=list(rows))
+    parser.add_argument("--quick", action="store_true", help="smaller problems")
+    parser.add_argument("--threads", action="store_true", help="leave the threads of BLAS alone")
+    parser.add_argument("--large", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.large:
+        large(tuple(map(int, args.large[0].split(","))), int(args.large[1]))
+        return
+    print("| what | attnpaths | baseline | ratio |\n|---|---|---|---|", flush=True)
+    for name in args.rows:
+        rows[name](args.quick)
+
+
+if __name__ == "__main__":
+    main()
