@@ -206,10 +206,30 @@ class PathKernelMap:
             product = by_path[a] @ by_path[b].T
             self.triangles[pair] = (product + product.T).ravel()[self.flat] / 2
 
+    def to_pairs(self, U: Array) -> Array:
+        """Entries of a symmetric U by pair of paths, off-diagonal ones doubled."""
+        return self.pair_weight * U[self.path_rows, self.path_columns]
+
+    def from_pairs(self, pairs: Array) -> Array:
+        """Symmetric matrix with one entry a pair of paths."""
+        D = np.empty((self.paths, self.paths))
+        D[self.path_rows, self.path_columns] = pairs
+        D[self.path_columns, self.path_rows] = pairs
+        return D
+
+    def pair_kernels(self) -> Array | None:
+        """All symmetrised, scaled pairwise kernels (pairs, P, P); None where not stored."""
+        if self.triangles is None:
+            return None
+        kernels = np.empty((len(self.triangles), self.size**2))
+        kernels[:, self.flat] = self.triangles
+        kernels[:, self.flat_mirror] = self.triangles
+        return kernels.reshape(-1, self.size, self.size)
+
     def combine(self, U: Array) -> Array:
         """K of a symmetric U, shape (P m, P m); both triangles are filled."""
         if self.triangles is not None:
-            entries = (self.pair_weight * U[self.path_rows, self.path_columns]) @ self.triangles
+            entries = self.to_pairs(U) @ self.triangles
             K = np.empty(self.size * self.size)
             K[self.flat] = entries
             K[self.flat_mirror] = entries
@@ -223,10 +243,7 @@ class PathKernelMap:
         """
         if self.triangles is not None:
             pairs = self.triangles @ (self.entry_weight * G.ravel()[self.flat])
-            D = np.empty((self.paths, self.paths))
-            D[self.path_rows, self.path_columns] = pairs
-            D[self.path_columns, self.path_rows] = pairs
-            return D
+            return self.from_pairs(pairs)
         m, paths = self.outputs, self.paths
         examples = self.size // m
         G = np.tril(G)

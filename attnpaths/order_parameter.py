@@ -554,6 +554,7 @@ class EnergyPoint:
     ) -> None:
         self.kernel_map = data.kernel_map
         self.input_variance = input_variance
+        self._pair_hessian: Array | None = None
         K = self.kernel_map.combine(input_variance * U)
         K.ravel()[:: len(K) + 1] += temperature
         # Seen from Fortran the lower triangle of a C array is the upper one of its transpose.
@@ -575,6 +576,20 @@ class EnergyPoint:
         lower = np.tril(self._lower_inverse)
         return lower + np.tril(lower, -1).T
 
+    def prepare_hessian(self) -> None:
+        """Form all second derivatives at once: cheaper than product by product for few paths.
+
+        ``-tr(K^-1 C_p K^-1 C_q) + 2 (C_p alpha)^T K^-1 (C_q alpha)`` for pairs p, q of paths.
+        """
+        pairs = self.kernel_map.pair_kernels()
+        if pairs is None:
+            return
+        count, size, _ = pairs.shape
+        solved = (pairs.reshape(-1, size) @ self.inverse).reshape(pairs.shape)  # C_p K^-1
+        traces = solved.reshape(count, -1) @ solved.swapaxes(1, 2).reshape(count, -1).T
+        cross = (solved @ (pairs @ self.alpha).T).swapaxes(1, 2)  # C_p K^-1 C_q alpha
+        self._pair_hessian = self.input_variance**2 * (2 * cross @ self.alpha - traces)
+
     def gradient(self) -> Array:
         """Gradient in U_1, symmetric."""
         residual = self._lower_inverse - np.outer(self.alpha, self.alpha)
@@ -582,6 +597,8 @@ class EnergyPoint:
 
     def gradient_step(self, step: Array) -> Array:
         """Directional derivative of the gradient when U_1 moves by a symmetric `step`."""
+        if self._pair_hessian is not None:
+            return self.kernel_map.from_pairs(self._pair_hessian @ self.kernel_map.to_pairs(step))
         moved = self.kernel_map.combine(self.input_variance * step)
         half = self.inverse @ moved
         weighted = half @ self.alpha
@@ -969,6 +986,7 @@ class FactorPoint:
 
     def hessian(self) -> Array:
         """The whole Hessian in x."""
+        self.energy.prepare_hessian()
         rows = np.stack([self.hessian_product(row) for row in np.eye(len(self.x))])
         return (rows + rows.T) / 2
 

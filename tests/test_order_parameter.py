@@ -88,6 +88,14 @@ def test_derivatives_in_the_factors(drawn):
     )
 
 
+def test_hessian_formed_at_once_equals_its_products():
+    xi, y, network = random_problem(0, (2, 3))
+    problem = Problem(TrainingData(xi, y[:, None]), network, 0.3)
+    x = np.random.default_rng(0).normal(size=problem.dimensions)
+    products = [FactorPoint(problem, x).hessian_product(row) for row in np.eye(len(x))]
+    np.testing.assert_allclose(FactorPoint(problem, x).hessian(), products, rtol=1e-9, atol=1e-9)
+
+
 @given(ARCHITECTURES)
 @settings(max_examples=15, deadline=None)
 def test_both_coordinates_describe_one_action(drawn):
