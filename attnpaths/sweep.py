@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from numbers import Real
 from pathlib import Path
@@ -42,8 +43,7 @@ from attnpaths.predictor import predict
 from attnpaths.tasks.hidden_markov import (
     HiddenMarkovChain,
     four_path_heads,
-    good_path_heads,
-    task_path_inputs,
+    sample_path_inputs,
     two_path_heads,
 )
 
@@ -114,30 +114,37 @@ class HiddenMarkovProblem:
 
     def __call__(self, seed: int, heads: Hashable) -> SweepData:
         """Data of one seed through the heads of one name."""
-        # Independent streams, so that data do not depend on which heads look at them.
-        data_seed, test_seed, head_seed = np.random.SeedSequence(seed).spawn(3)
-        if heads in ("four_paths", "good_denoising"):
-            layers = four_path_heads(self.task, np.random.default_rng(head_seed))
-            if heads == "good_denoising":
-                layers = [layers[0], layers[1][:1]]
-        elif heads == "two_paths":
-            layers = two_path_heads(self.task)
-        elif heads == "good":
-            layers = good_path_heads(self.task)
-        else:
+        if heads not in HIDDEN_MARKOV_HEADS:
             raise ValueError(
-                "heads must be one of 'four_paths', 'good_denoising', 'two_paths', 'good', got "
-                f"{heads!r}"
+                f"heads must be one of {', '.join(map(repr, HIDDEN_MARKOV_HEADS))}, got {heads!r}"
             )
-        train = self.task.sample(self.examples, np.random.default_rng(data_seed))
-        test = self.task.sample(self.test_examples, np.random.default_rng(test_seed))
-        return SweepData(
-            task_path_inputs(train.x, layers),
-            train.y,
-            task_path_inputs(test.x, layers),
-            test.y,
-            tuple(len(w) for w in layers),
-        )
+        network, paths, counts = HIDDEN_MARKOV_HEADS[heads]
+        xi, y, xi_test, y_test = _draw_hidden_markov(self, seed, network)
+        return SweepData(xi[:, paths], y, xi_test[:, paths], y_test, counts)
+
+
+# Which network's path inputs, which of its paths, and the heads a layer of what is left.
+HIDDEN_MARKOV_HEADS: dict[Hashable, tuple[str, list[int], tuple[int, ...]]] = {
+    "four_paths": ("four_paths", [0, 1, 2, 3], (2, 2)),
+    "good_denoising": ("four_paths", [0, 2], (2, 1)),
+    "good": ("four_paths", [0], (1, 1)),
+    "two_paths": ("two_paths", [0, 1], (2, 1)),
+}
+
+
+@lru_cache(maxsize=1)
+def _draw_hidden_markov(
+    problem: HiddenMarkovProblem, seed: int, network: str
+) -> tuple[Array, Array, Array, Array]:
+    """Training and test set of one seed; the last is kept, to look at it through other heads."""
+    # Independent streams, so that data do not depend on which heads look at them.
+    train, test, weights = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    task = problem.task
+    layers = four_path_heads(task, weights) if network == "four_paths" else two_path_heads(task)
+    return (
+        *sample_path_inputs(task, layers, problem.examples, train),
+        *sample_path_inputs(task, layers, problem.test_examples, test),
+    )
 
 
 def sweep(
@@ -229,6 +236,7 @@ def sweep(
     known = [{} if store is None else store.load(*place) for place in places]
     done = sum(map(len, known))
     unfinished = [n for n, rows in enumerate(known) if len(rows) < len(settings.widths)]
+    unfinished.sort(key=lambda n: places[n][1])  # a seed's data serve all heads that look at them
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     # Several workers share the cores: one thread of linear algebra each.
     threads = 1 if effective_n_jobs(n_jobs) > 1 else None

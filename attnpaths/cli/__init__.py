@@ -91,12 +91,16 @@ def _fail(message: str) -> int:
     return 1
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30)
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m attnpaths",
         description="Theory, training and pruning of networks of attention paths.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"attnpaths {attnpaths.__version__}")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
@@ -107,7 +111,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             name,
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
         )
         if name == chosen:
             module = _load(name, command)
