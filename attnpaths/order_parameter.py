@@ -743,7 +743,7 @@ class Problem:
         """Gradient of energy + entropy with respect to U_1, ..., U_L, u."""
         net = self.architecture
         inverses = [np.linalg.inv(U) for U in matrices]
-        result = [-net.widths[l] * inverse for l, inverse in enumerate(inverses)]  # noqa: E741
+        result = [-n * inverse for n, inverse in zip(net.widths, inverses, strict=True)]
         result[0] = result[0] + energy_gradient
         result[-1] = result[-1] + net.widths[-1] / net.variances[-1] * np.eye(self.outputs)
         for layer, above in enumerate(inverses[1:]):
@@ -763,7 +763,7 @@ class Problem:
         net = self.architecture
         inverses = [np.linalg.inv(U) for U in matrices]
         moved = [-inverse @ step @ inverse for inverse, step in zip(inverses, steps, strict=True)]
-        result = [-net.widths[l] * change for l, change in enumerate(moved)]  # noqa: E741
+        result = [-n * change for n, change in zip(net.widths, moved, strict=True)]
         result[0] = result[0] + point.gradient_step(steps[0])
         for layer in range(net.layers):
             heads, width = net.heads[layer], net.widths[layer]

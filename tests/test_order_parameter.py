@@ -16,7 +16,6 @@ from attnpaths.order_parameter import (
     FactorPoint,
     Problem,
     TrainingData,
-    smallest_eigenvalue,
 )
 
 
@@ -322,17 +321,33 @@ def test_stopping_early_is_said():
     assert not solution.converged
 
 
-def test_a_saddle_point_is_not_called_a_minimum():
-    """Two equal heads in the first layer, and a start that keeps their symmetry exactly broken.
+def test_a_stationary_point_that_is_no_minimum_is_said():
+    """A deep linear network at high temperature has two minima; between them lies a maximum.
 
-    The solver's own check is exercised at a point where one curvature is negative.
+    With factor r, K = r^4: the action is 4 (r - log r) + log(K + T) + y^2 / (K + T) at N = 1.
     """
-    xi, y, network = random_problem(13, (2, 2), examples=20, features=10)
-    problem = Problem(TrainingData(xi, y[:, None]), network, 0.01)
-    rng = np.random.default_rng(0)
-    points = (FactorPoint(problem, 3 * rng.normal(size=problem.dimensions)) for _ in range(50))
-    lowest = min(smallest_eigenvalue(p.hessian_product, problem.dimensions) for p in points)
-    assert lowest < 0  # the action is not convex, so the check has something to find
+    temperature, label = 100.0, 30.0
+
+    def slope(r):
+        shifted = r**4 + temperature
+        return 4 * (1 - 1 / r) + 4 * r**3 * (1 / shifted - label**2 / shifted**2)
+
+    r = brentq(slope, 2.0, 2.5, xtol=1e-14)
+    assert slope(r - 0.1) > 0 > slope(r + 0.1)
+    start = [np.array([[r**power]]) for power in (4, 3, 2)]
+    problem = (np.ones((1, 1, 1)), np.array([label]), attnpaths.Architecture((1, 1, 1), 1))
+    with pytest.warns(ConvergenceWarning, match="negative curvature"):
+        solution = attnpaths.solve_order_parameter(*problem, temperature, start=start)
+    assert not solution.converged
+    assert solution.hessian_minimum() < 0
+    # From both sides the solver finds a proper minimum.
+    for factor in (0.9, 1.1):
+        side = attnpaths.solve_order_parameter(
+            *problem, temperature, start=[factor * U for U in start]
+        )
+        assert side.converged
+        assert side.hessian_minimum() > 0
+        assert side.action < solution.action
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
