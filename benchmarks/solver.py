@@ -4,12 +4,12 @@
 
 - adam: the four-path hidden Markov task at N = 10, from the infinite-width limit to a gradient of
   1e-8, against Adam (torch, rate 0.1, gradient to 1e-5), on U_1 and U_2 as in the paper's
-  reference code and on their Cholesky factors. Processor time, on one thread.
+  reference code and on their Cholesky factors.
 - grid: 100 (N, temperature) points of a one-shot task, P = 600, 16 paths, warm-started, against the
   same points solved from the infinite-width limit by L-BFGS on plain Cholesky factors.
 - large: one solve with 64 paths at P = 600 and one with 512 paths at P = 200; seconds and memory.
 
-Timings are noisy: only ratios of one run mean something.
+Times are processor time on one thread; they are noisy, and only ratios of one run mean something.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ def one_shot_inputs(heads: tuple[int, int], examples: int) -> tuple[np.ndarray, 
     from attnpaths.tasks import one_shot
 
     rng = np.random.default_rng(0)
-    images = one_shot.load_images("digits", "train")
-    data = one_shot.sample_tasks(images, examples, rng, balanced=True)
+    images = one_shot.load_images("digits")
+    tasks = one_shot.draw_tasks(rng, examples, images, balanced=True)
+    x = one_shot.task_tokens(images, tasks, one_shot.label_embedding(rng))
     attentions = []
     for count in heads:
-        q, k = rng.normal(size=(2, count, 64, data.x.shape[2])) / np.sqrt(data.x.shape[2])
-        attentions.append(attnpaths.query_key_attention(data.x, 2 * q, 2 * k))
-    return attnpaths.path_inputs(data.x, attentions, "mean"), data.y
+        q, k = rng.normal(size=(2, count, 64, x.shape[2])) / np.sqrt(x.shape[2])
+        attentions.append(attnpaths.query_key_attention(x, 2 * q, 2 * k))
+    return attnpaths.path_inputs(x, attentions, "mean"), tasks.y
 
 
 def adam(
@@ -167,7 +168,7 @@ def row_adam(quick: bool) -> None:
 def row_grid(quick: bool) -> None:
     """Print the second row: the grid of the one-shot figure."""
     xi, y = one_shot_inputs((4, 4), 200 if quick else 600)
-    begin = time.perf_counter()
+    begin = time.process_time()
     data = TrainingData(xi, y[:, None])
     evaluations, previous = 0, None
     points = [(width, temperature) for width in reversed(WIDTHS) for temperature in TEMPERATURES]
@@ -178,15 +179,15 @@ def row_grid(quick: bool) -> None:
         previous = attnpaths.solve_order_parameter(xi, y, network, temperature, start=start)
         row[temperature] = previous
         evaluations += previous.evaluations
-    ours = time.perf_counter() - begin
+    ours = time.process_time() - begin
     # The baseline is slow: every tenth point stands for all.
     some = points[::10]
-    begin = time.perf_counter()
+    begin = time.process_time()
     plain = sum(
         plain_cholesky(Problem(data, attnpaths.Architecture((4, 4), width), temperature))
         for width, temperature in tqdm(some, desc="grid, plain", disable=None)
     )
-    baseline = (time.perf_counter() - begin) * len(points) / len(some)
+    baseline = (time.process_time() - begin) * len(points) / len(some)
     print(
         f"| one-shot grid, {len(points)} points, P = {len(xi)}, 16 paths | {ours:.0f} s, "
         f"{evaluations / len(points):.0f} evaluations a point | plain Cholesky factors from the "
