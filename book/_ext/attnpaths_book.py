@@ -7,6 +7,7 @@ resolves references to the names that ``attnpaths`` exports.
 
 import html
 import inspect
+from collections import _tuplegetter
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -88,9 +89,15 @@ def resolve_public_name(app, env, node, contnode):
     )
 
 
+def skip_tuple_fields(app, what, name, obj, skip, options):
+    """Leave out "Alias for field number 0": the class's docstring lists its fields."""
+    return True if isinstance(obj, _tuplegetter) else None
+
+
 def setup(app):
     """Register the hooks with Sphinx."""
     app.connect("missing-reference", resolve_public_name)
+    app.connect("autodoc-skip-member", skip_tuple_fields)
     app.connect("doctree-read", drop_widget_state)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", write_first_page, priority=400)  # before sphinx_external_toc's
