@@ -33,7 +33,7 @@ from scipy.linalg import (
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from attnpaths._validation import Array, as_array, as_count, as_positive
+from attnpaths._validation import Array, as_array, as_count, as_positive, check_overflow
 from attnpaths.kernels import PathKernelMap
 from attnpaths.paths import as_heads
 
@@ -386,7 +386,14 @@ def solve_order_parameter(
         if start._data is not None and start._data.same(xi, y):
             data = start._data
     problem = Problem(data, architecture, temperature)
-    return _solve(problem, problem.start(start), metric, tol, max_evaluations, check_minimum)
+    x = problem.start(start)
+    try:
+        return _solve(problem, x, metric, tol, max_evaluations, check_minimum)
+    except LinAlgError as error:
+        raise ValueError(
+            "y must be smaller beside temperature and xi: the order parameters that fit overflow "
+            f"overflow double precision (largest label {np.abs(y).max():g}, temperature {temperature:g})"
+        ) from error
 
 
 def check_problem(
@@ -402,7 +409,11 @@ def check_problem(
         raise ValueError(
             f"y must have shape ({len(xi)},) or ({len(xi)}, m) like xi, got shape {np.shape(y)}"
         )
-    return xi, labels, architecture, as_positive("temperature", temperature)
+    temperature = as_positive("temperature", temperature)
+    with np.errstate(over="ignore", invalid="ignore"):
+        check_overflow("xi", np.vdot(xi, xi))
+        check_overflow("y", np.vdot(labels, labels) / temperature)
+    return xi, labels, architecture, temperature
 
 
 def _check_architecture(architecture: Architecture) -> None:
@@ -1160,7 +1171,11 @@ def lowest_ritz_value(point: FactorPoint) -> float:
     for _ in range(LANCZOS_STEPS):
         image = point.hessian_product(basis[-1])
         diagonal.append(basis[-1] @ image)
-        image -= np.array(basis).T @ (np.array(basis) @ image)
+        known = np.array(basis)
+        for _ in range(2):  # once leaves rounding errors that look like curvature
+            image = image - known.T @ (known @ image)
         off_diagonal.append(np.linalg.norm(image))
+        if off_diagonal[-1] < 1e-8 * np.abs(diagonal).max():
+            break  # the whole space that this start can reach
         basis.append(image / off_diagonal[-1])
     return float(eigvalsh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))[0])

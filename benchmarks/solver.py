@@ -107,7 +107,7 @@ def adam(
     raise RuntimeError("Adam did not reach the gradient")
 
 
-def plain_cholesky(problem: Problem, tol: float = 1e-4) -> int:
+def plain_cholesky(problem: Problem, tol: float = 1e-6) -> int:
     """Minimise by L-BFGS on the Cholesky factors of the matrices; returns the evaluations."""
     sizes = problem.architecture.sizes()
     triangles = [np.tril_indices(size) for size in sizes]

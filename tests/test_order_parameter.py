@@ -16,6 +16,7 @@ from attnpaths.order_parameter import (
     FactorPoint,
     Problem,
     TrainingData,
+    lowest_ritz_value,
 )
 
 
@@ -348,6 +349,18 @@ def test_a_stationary_point_that_is_no_minimum_is_said():
         assert side.converged
         assert side.hessian_minimum() > 0
         assert side.action < solution.action
+
+
+def test_curvature_near_the_infinite_width_limit_is_one():
+    """There the Hessian in scaled factors is the identity, which stops Lanczos at once."""
+    rng = np.random.default_rng(18)
+    xi = rng.normal(size=(20, 1, 10)) + 0.1 * rng.normal(size=(20, 16, 10))
+    y = rng.choice([-1.0, 1.0], 20)
+    network = attnpaths.Architecture((4, 4), 1e4)
+    solution = attnpaths.solve_order_parameter(xi, y, network, 1.5)
+    assert solution.converged
+    problem = Problem(TrainingData(xi, y[:, None]), network, 1.5)
+    assert lowest_ritz_value(FactorPoint(problem, problem.start(solution))) > 0.9
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
