@@ -391,8 +391,8 @@ def solve_order_parameter(
         return _solve(problem, x, metric, tol, max_evaluations, check_minimum)
     except LinAlgError as error:
         raise ValueError(
-            "y must be smaller beside temperature and xi: the order parameters that fit overflow "
-            f"overflow double precision (largest label {np.abs(y).max():g}, temperature {temperature:g})"
+            "y must be smaller beside temperature and xi: the order parameters that fit it overflow; "
+            f"got labels up to {np.abs(y).max():g} at temperature {temperature:g}"
         ) from error
 
 
