@@ -391,7 +391,7 @@ def solve_order_parameter(
         return _solve(problem, x, metric, tol, max_evaluations, check_minimum)
     except LinAlgError as error:
         raise ValueError(
-            "y must be smaller beside temperature and xi: the order parameters that fit it overflow; "
+            "y must be smaller beside temperature and xi: the order parameters that fit overflow; "
             f"got labels up to {np.abs(y).max():g} at temperature {temperature:g}"
         ) from error
 
