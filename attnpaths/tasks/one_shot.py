@@ -77,7 +77,7 @@ class _Archive(NamedTuple):
     url: str
     md5: str
     first: int = 1  # number of the first character
-    count: int = 0  # number of characters
+    characters: int = 0
 
 
 _OMNIGLOT = {
@@ -248,9 +248,9 @@ def _omniglot(part: str, root: Path | None, download: bool) -> tuple[Array, str]
             if path.exists():
                 try:
                     images = read(path)
-                    if len(images) != archive.count:
+                    if len(images) != archive.characters:
                         raise ValueError(
-                            f"{path} must hold {archive.count} characters, got {len(images)}"
+                            f"{path} must hold {archive.characters} characters, got {len(images)}"
                         )
                     return resize(images), f"folder of {suffix} files"
                 except ValueError as error:
@@ -443,7 +443,8 @@ def resize(images: Array, size: int = SIZE) -> Array:
     flat = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
     out = np.empty((len(flat), size, size), np.uint8)
     for index, image in enumerate(flat):
-        out[index] = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
+        small = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
+        out[index] = np.asarray(small)
     return out.reshape(*images.shape[:-2], size, size)
 
 
@@ -464,7 +465,7 @@ def patches(pixels: ArrayLike) -> Array:
     ndarray of float32, shape (..., 16, 64)
         Patches row by row, pixels row by row.
     """
-    x = np.asarray(pixels, dtype=np.float32)
+    x: Array = np.asarray(pixels, dtype=np.float32)
     if x.shape[-2:] != (SIZE, SIZE):
         raise ValueError(f"pixels must have shape (..., {SIZE}, {SIZE}), got shape {x.shape}")
     x = (x / 255 - np.float32(MEAN)) / np.float32(STANDARD_DEVIATION)
@@ -478,7 +479,8 @@ def patches(pixels: ArrayLike) -> Array:
 # -- tasks -------------------------------------------------------------------------------------
 
 
-class Tasks(NamedTuple):
+@dataclass(frozen=True)
+class Tasks:
     """Which images make up each task, and the answer.
 
     Attributes
@@ -499,10 +501,12 @@ class Tasks(NamedTuple):
         """Pixels of each task, uint8 (P, 3, 32, 32)."""
         return images.pixels[self.classes, self.drawings]
 
-    def __getitem__(self, index):  # type: ignore[override]
-        """Some tasks, by slice, mask or indices; a whole number picks a field, as in tuples."""
-        if isinstance(index, (int, np.integer)):
-            return tuple.__getitem__(self, index)
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return len(self.y)
+
+    def __getitem__(self, index: slice | Array) -> Tasks:
+        """Return some of the tasks, by slice, mask or indices."""
         return Tasks(self.classes[index], self.drawings[index], self.y[index])
 
 
@@ -630,7 +634,7 @@ def task_tokens(
         raise ValueError(
             f"images must have shape (classes, drawings, {PATCHES}, {PIXELS}), got {found.shape}"
         )
-    n_tasks = len(tasks.y)
+    n_tasks = len(tasks)
     flat = found.reshape(-1, PATCHES, PIXELS)
     index = tasks.classes * found.shape[1] + tasks.drawings
     if index.size > len(flat):  # spread each image once, not each time it is used
