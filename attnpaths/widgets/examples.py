@@ -199,14 +199,17 @@ def digits_task(seed: int = 0, test_examples: int = 300) -> ExplorerTask:
     """
     rng = np.random.default_rng(seed)
     heads = _digit_heads(rng)
-    data: list[Array] = []
-    for examples, digits in ((100, range(6)), (test_examples, range(6, 10))):
-        x, y = _digit_tokens(rng, examples, list(digits))
-        data += [path_inputs(x, [bilinear_attention(x, w) for w in heads], "mean"), y]
+    (xi, y), (xi_test, y_test) = (
+        _digit_inputs(rng, heads, 100, range(6)),
+        _digit_inputs(rng, heads, test_examples, range(6, 10)),
+    )
     return ExplorerTask(
         "One-shot digits, four paths",
-        *data,
-        heads=(2, 2),
+        xi,
+        y,
+        xi_test,
+        y_test,
+        (2, 2),
         temperature=0.1,
         path_names=["m", "a12", "a21", "a22"],
         path_colours=path_colours(["g", "a12", "a21", "a22"]),
@@ -228,10 +231,10 @@ def _digit_heads(rng: np.random.Generator) -> list[Array]:
     return [np.stack([match, first]), np.stack([np.zeros((23, 23)), second])]
 
 
-def _digit_tokens(
-    rng: np.random.Generator, examples: int, digits: list[int]
+def _digit_inputs(
+    rng: np.random.Generator, heads: Sequence[Array], examples: int, digits: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Tokens (examples, 12, 23) and labels: +1 if the query is of the second image's class."""
+    """Path inputs and labels: +1 if the query is of the second image's class."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -249,7 +252,8 @@ def _digit_tokens(
         chosen = {digit: rng.choice(drawings[digit], 2, replace=False) for digit in pair}
         query = chosen[pair[1 if label > 0 else 0]][1]
         example[..., PIXELS] = patches[[chosen[pair[0]][0], chosen[pair[1]][0], query]]
-    return x.reshape(examples, 12, 23), y
+    tokens = x.reshape(examples, 12, 23)
+    return path_inputs(tokens, [bilinear_attention(tokens, w) for w in heads], "mean"), y
 
 
 def landscape_task(seed: int = 0) -> ExplorerTask:

@@ -961,7 +961,7 @@ class ExplorerView {
       caption.innerHTML = PANELS[view];
       this.canvases[view] = element(figure, "div", { class: "ax-plot" });
       if (view === "landscape") {
-        element(figure, "p", { class: "ax-note" }, "dark: low; the third order parameter is held at its best value");
+        this.landscapeNote = element(figure, "p", { class: "ax-note" });
         this.landscapeControls(figure);
       }
       if (view === "order_parameter") this.readout = element(figure, "p", { class: "ax-note" });
@@ -1331,6 +1331,7 @@ class ExplorerView {
       element(plot.host, "p", { class: "ax-note" }, "The landscape is drawn with both heads on.");
       return;
     }
+    this.landscapeNote.textContent = `${dark() ? "Bright" : "Dark"} is low; the third order parameter is held at the minimum.`;
     const width = this.model.get("width"), temperature = this.model.get("temperature"), cross = this.plane === "cross";
     const curve = this.curve(problem), [, v1, va] = task.variances;
     const point = (U) => [U[0], cross ? U[1] / Math.sqrt(U[0] * U[3]) : U[3]];

@@ -116,9 +116,7 @@ class LiveFigure:
         """The controls over the picture, as one ipywidget."""
         if self._box is not None:
             return self._box
-        image = ipywidgets.Image(
-            value=self._picture, format="png", alt=self.alt, layout={"max_width": "100%"}
-        )
+        image = ipywidgets.HTML(self._image())
         message = ipywidgets.HTML()
         sliders = {name: _as_widget(name, control) for name, control in self._controls.items()}
 
@@ -126,7 +124,8 @@ class LiveFigure:
             self.values = {name: slider.value for name, slider in sliders.items()}
             message.value = "<i>solving …</i>"
             try:
-                image.value = self._draw()
+                self._picture = self._draw()
+                image.value = self._image()
                 message.value = ""
             except Exception as error:  # shown beside the controls: a callback has no other place
                 message.value = f"<b>{escape(type(error).__name__)}</b>: {escape(str(error))}"
@@ -148,12 +147,16 @@ class LiveFigure:
         note = (
             self.note or f"Live in Jupyter: there {listed} can be changed, and Python solves again."
         )
+        return (
+            f'<figure style="margin:0">{self._image()}'
+            f'<figcaption class="attnpaths-live"><em>{escape(note)}</em></figcaption></figure>'
+        )
+
+    def _image(self) -> str:
         data = base64.b64encode(self._picture).decode()
         return (
-            '<figure style="margin:0">'
             f'<img src="data:image/png;base64,{data}" alt="{escape(self.alt)}" '
             'style="max-width:100%">'
-            f'<figcaption class="attnpaths-live"><em>{escape(note)}</em></figcaption></figure>'
         )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
