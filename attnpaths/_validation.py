@@ -47,7 +47,7 @@ def as_array(
         raise ValueError(
             f"{name} must be an array of real numbers, got dtype {raw.dtype} ({_short(value)})"
         )
-    array = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
+    array: Array = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
     if shape is not None:
         wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
         agrees = array.ndim == len(shape) and all(
@@ -62,6 +62,13 @@ def as_array(
         bad = int(np.size(array) - np.count_nonzero(np.isfinite(array)))
         raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
     return array
+
+
+def check_overflow(names: str, result: Array) -> Array:
+    """Return `result` if it is finite; `ValueError` that `names` are too large otherwise."""
+    if not np.isfinite(result).all():
+        raise ValueError(f"{names} must be smaller: their products overflow double precision")
+    return result
 
 
 def as_positive(name: str, value: Any) -> float:

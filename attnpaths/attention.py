@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from attnpaths._validation import Array, as_array, as_choice
+from attnpaths._validation import Array, as_array, as_choice, check_overflow
 
 __all__ = ["bilinear_attention", "query_key_attention"]
 
@@ -52,9 +52,10 @@ def bilinear_attention(x: ArrayLike, w: ArrayLike, nonlinearity: str = "softmax"
     """
     x = as_array("x", x, ("P", "T", "N0"))
     w = as_array("w", w, ("H", x.shape[2], x.shape[2]))
-    keys = x[:, None] @ w  # (P, H, T, N0)
-    scores = x[:, None] @ keys.swapaxes(2, 3)  # query rows, key columns
-    return _normalise(scores, nonlinearity)
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        keys = _project(x, w)  # (P, H, T, N0)
+        scores = x[:, None] @ keys.swapaxes(2, 3)  # query rows, key columns
+    return _normalise(check_overflow("x and w", scores), nonlinearity)
 
 
 def query_key_attention(
@@ -95,9 +96,22 @@ def query_key_attention(
     x = as_array("x", x, ("P", "T", "N0"))
     q = as_array("q", q, ("H", "G", x.shape[2]))
     k = as_array("k", k, q.shape)
-    queries = x[:, None] @ q.swapaxes(1, 2)  # (P, H, T, G)
-    keys = x[:, None] @ k.swapaxes(1, 2)
-    return _normalise(queries @ keys.swapaxes(2, 3) / np.sqrt(q.shape[1]), nonlinearity)
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        queries = _project(x, q.swapaxes(1, 2))  # (P, H, T, G)
+        keys = _project(x, k.swapaxes(1, 2))
+        scores = queries @ keys.swapaxes(2, 3) / np.sqrt(q.shape[1])
+    return _normalise(check_overflow("x, q and k", scores), nonlinearity)
+
+
+def _project(x: Array, w: Array) -> Array:
+    """Tokens (P, T, N0) times the matrix of each head (H, N0, G), shape (P, H, T, G).
+
+    One large product a head: small ones, one an example, wait for each other's threads where the
+    processor is busy.
+    """
+    examples, tokens, features = x.shape
+    projected = x.reshape(-1, features) @ w
+    return projected.reshape(len(w), examples, tokens, -1).swapaxes(0, 1)
 
 
 def _normalise(scores: Array, nonlinearity: str) -> Array:

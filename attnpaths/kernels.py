@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
-from attnpaths._validation import Array, as_array, as_positive
+from attnpaths._validation import Array, as_array, as_positive, check_overflow
 
 __all__ = ["PathKernelMap", "kernel", "kernel_task_alignment", "path_kernels"]
 
@@ -52,7 +52,9 @@ def path_kernels(xi: ArrayLike, xi_other: ArrayLike | None = None) -> Array:
     xi = as_array("xi", xi, ("P", "Pi", "N0"))
     other = xi if xi_other is None else as_array("xi_other", xi_other, ("P'", *xi.shape[1:]))
     by_path = xi.swapaxes(0, 1)[:, None]  # (Pi, 1, P, N0)
-    return by_path @ np.ascontiguousarray(other.transpose(1, 2, 0)) / xi.shape[2]
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        result = by_path @ np.ascontiguousarray(other.transpose(1, 2, 0)) / xi.shape[2]
+    return check_overflow("xi and xi_other", result)
 
 
 def kernel(
@@ -106,10 +108,12 @@ def kernel(
     weights = U.reshape(paths, outputs, paths, outputs)
     result = np.empty((len(xi), outputs, len(other), outputs))
     flat = other.reshape(len(other), -1).T
-    for c in range(outputs):
-        for d in range(outputs):
-            mixed = weights[:, c, :, d].T @ xi  # sum over pi, for each pi'
-            result[:, c, :, d] = (scale * mixed).reshape(len(xi), -1) @ flat
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        for c in range(outputs):
+            for d in range(outputs):
+                mixed = weights[:, c, :, d].T @ xi  # sum over pi, for each pi'
+                result[:, c, :, d] = (scale * mixed).reshape(len(xi), -1) @ flat
+    check_overflow("xi, xi_other and U", result)
     return result.reshape(len(xi) * outputs, len(other) * outputs)
 
 
@@ -150,9 +154,11 @@ def kernel_task_alignment(K: ArrayLike, y: ArrayLike) -> Array:
     labels = as_array("y", y).ravel()
     if len(labels) != len(K):
         raise ValueError(f"y must have {len(K)} entries like K, got {len(labels)}")
-    norm = np.linalg.norm(labels)
-    if norm == 0:
+    largest = np.abs(labels).max()
+    if largest == 0:
         raise ValueError("y must not be zero everywhere")
+    labels = labels / largest  # squares of huge or tiny labels would leave the range of floats
+    norm = np.linalg.norm(labels)
     _, vectors = eigh((K + K.T) / 2)
     return np.abs(vectors[:, ::-1].T @ labels) / norm
 
@@ -258,8 +264,8 @@ class PathKernelMap:
                 D[:, c, :, d] = self.by_path.reshape(paths, -1) @ weighted.reshape(paths, -1).T
                 if c != d:
                     D[:, d, :, c] = D[:, c, :, d].T
-        D = D.reshape(paths * m, paths * m)
-        return (D + D.T) / 2
+        flat = D.reshape(paths * m, paths * m)
+        return (flat + flat.T) / 2
 
     def _product(self, U: Array) -> Array:
         m, paths = self.outputs, self.paths

@@ -188,23 +188,7 @@ def encode_target(y: ArrayLike, task: str = "auto") -> Target:
     True
     """
     as_choice("task", task, TASKS)
-    try:
-        labels = np.asarray(y)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y must be an array of labels, got {type(y).__name__}") from error
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.dtype.kind == "O":
-        labels = _plain(labels)
-    if labels.dtype.kind not in "biufUS":
-        raise ValueError(f"y must hold strings or real numbers, got dtype {labels.dtype}")
-    if labels.size == 0:
-        raise ValueError(f"y must not be empty, got shape {labels.shape}")
-    if labels.ndim not in (1, 2):
-        raise ValueError(f"y must have shape (P,) or (P, m), got shape {labels.shape}")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        bad = int(np.count_nonzero(~np.isfinite(labels)))
-        raise ValueError(f"y must be finite, got {bad} NaN or infinite entries")
+    labels = as_labels(y)
     column = labels.ndim == 1
     named = labels.dtype.kind in "biuUS"
     if task == "auto":
@@ -226,6 +210,28 @@ def encode_target(y: ArrayLike, task: str = "auto") -> Target:
     values = np.full((len(codes), count), -1 / (count - 1))
     values[np.arange(len(codes)), codes] = 1.0
     return Target(values, classes)
+
+
+def as_labels(y: ArrayLike) -> Array:
+    """Labels (P,) or (P, m) of a plain type: strings, booleans or finite real numbers."""
+    try:
+        labels = np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must be an array of labels, got {type(y).__name__}") from error
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype.kind == "O":
+        labels = _plain(labels)
+    if labels.dtype.kind not in "biufUS":
+        raise ValueError(f"y must hold strings or real numbers, got dtype {labels.dtype}")
+    if labels.size == 0:
+        raise ValueError(f"y must not be empty, got shape {labels.shape}")
+    if labels.ndim not in (1, 2):
+        raise ValueError(f"y must have shape (P,) or (P, m), got shape {labels.shape}")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        bad = int(np.count_nonzero(~np.isfinite(labels)))
+        raise ValueError(f"y must be finite, got {bad} NaN or infinite entries")
+    return labels
 
 
 def _plain(labels: Array) -> Array:
@@ -505,8 +511,8 @@ class AttentionPathModel(BaseEstimator):
         """
         prediction = self._classes_or_mean(self._output(x)[0])
         if hasattr(self, "classes_"):
-            labels = np.asarray(y)
-            if labels.shape not in {(len(prediction),), (len(prediction), 1)}:
+            labels = as_labels(y)
+            if labels.shape != (len(prediction),):
                 raise ValueError(
                     f"y must have shape ({len(prediction)},) like x, got shape {labels.shape}"
                 )
@@ -514,7 +520,7 @@ class AttentionPathModel(BaseEstimator):
                 raise ValueError(
                     f"y must hold classes as in fit, {prediction.dtype}, got {labels.dtype}"
                 )
-            return float(np.mean(labels.ravel() == prediction))
+            return float(np.mean(labels == prediction))
         labels = as_array("y", y)
         if labels.reshape(len(labels), -1).shape != prediction.reshape(len(prediction), -1).shape:
             raise ValueError(

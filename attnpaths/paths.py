@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnpaths._validation import Array, as_array, as_choice, as_count
+from attnpaths._validation import Array, as_array, as_choice, as_count, check_overflow
 
 __all__ = ["READOUTS", "path_inputs", "path_names"]
 
@@ -112,7 +112,8 @@ def path_inputs(x: ArrayLike, attentions: Sequence[ArrayLike], readout: str = "m
         "first": np.eye(tokens)[0],
     }
     weights = np.broadcast_to(row[readout], (examples, 1, tokens))
-    for attention in reversed(layers):
-        # (P, 1, paths above, T) @ (P, H, T, T): the lower layer becomes the slower index.
-        weights = (weights[:, None] @ attention).reshape(examples, -1, tokens)
-    return weights @ x
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        for attention in reversed(layers):
+            # (P, 1, paths above, T) @ (P, H, T, T): the lower layer becomes the slower index.
+            weights = (weights[:, None] @ attention).reshape(examples, -1, tokens)
+        return check_overflow("x and attentions", weights @ x)

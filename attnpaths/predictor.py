@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
-from attnpaths._validation import Array, as_array
+from attnpaths._validation import Array, as_array, check_overflow
 from attnpaths.kernels import kernel
 from attnpaths.order_parameter import OrderParameter, check_problem
 
@@ -72,7 +72,7 @@ def predict(
         raise ValueError(
             f"order_parameter must be an OrderParameter, got {type(order_parameter).__name__}"
         )
-    flat = np.ndim(y) == 1
+    flat = as_array("y", y).ndim == 1
     xi, y, architecture, temperature = check_problem(
         xi, y, order_parameter.architecture, temperature
     )
@@ -96,16 +96,27 @@ def gaussian_prediction(
     """Mean and variance (both flat) at one U_1; arguments are checked already."""
     K = kernel(xi, U, variance=input_variance)
     K[np.diag_indices_from(K)] += temperature
-    factor = cho_factor(K, lower=True)
+    try:
+        factor = cho_factor(K, lower=True)
+    except LinAlgError as error:
+        raise ValueError(
+            f"temperature must be larger beside the kernel, got {temperature:g}: K + T 1 is not "
+            "positive definite in double precision"
+        ) from error
     across = kernel(xi_new, U, xi, variance=input_variance)
-    mean = across @ cho_solve(factor, y)
-    explained = np.sum(solve_triangular(factor[0], across.T, lower=True) ** 2, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        mean = across @ cho_solve(factor, y)
+        explained = np.sum(solve_triangular(factor[0], across.T, lower=True) ** 2, axis=0)
     # K(x, x) alone: the order parameter mixes each example's own path inputs.
     examples, paths, features = xi_new.shape
     outputs = len(U) // paths
     weights = U.reshape(paths, outputs, paths, outputs)
     prior = np.empty((examples, outputs))
-    for c in range(outputs):
-        mixed = np.einsum("ab,pbi->pai", weights[:, c, :, c], xi_new, optimize=True)
-        prior[:, c] = np.einsum("pai,pai->p", mixed, xi_new) * input_variance / (paths * features)
-    return mean, np.maximum(prior.ravel() - explained, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for c in range(outputs):
+            mixed = np.einsum("ab,pbi->pai", weights[:, c, :, c], xi_new, optimize=True)
+            prior[:, c] = np.einsum("pai,pai->p", mixed, xi_new)
+    prior *= input_variance / (paths * features)
+    check_overflow("xi_new", prior)
+    check_overflow("xi_new and y", mean)
+    return mean, np.maximum(check_overflow("xi_new and xi", prior.ravel() - explained), 0.0)
