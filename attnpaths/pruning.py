@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse.linalg import lsmr
 from scipy.stats import binomtest, rankdata
 
 from attnpaths._validation import Array, as_array, as_count, as_positive
@@ -546,13 +547,19 @@ def drop_heads(order_parameter: OrderParameter, dropped: Iterable[Head]) -> Orde
 
 
 def fine_tune(
-    network: PathNetwork, xi: ArrayLike, y: ArrayLike, strength: float = 1.0
+    network: PathNetwork,
+    xi: ArrayLike,
+    y: ArrayLike,
+    strength: float = 1.0,
+    *,
+    iterations: int | None = None,
 ) -> PathNetwork:
     """Fit the weights that are left to data again, staying near where they are.
 
-    Minimises ``sum_mu (f(x_mu) - y_mu)^2 + strength * Pi N0 |w - w_now|^2`` over the weights of the
-    paths that are left, exactly; attention stays as it is. (`strength` is the variance of the label
-    noise in units where the path-path kernels, averaged over paths, are what the weights see.)
+    Minimises ``sum_mu (f(x_mu) - y_mu)^2 + strength * n |v - v_now|^2`` over the n weights v that
+    are left, in units in which ``f = v . xi`` (`PathNetwork.weights` times `PathNetwork.scale`);
+    attention stays as it is. This is what gradient descent on linear values does when stopped
+    early, without its steps: `strength` takes their place.
 
     Parameters
     ----------
@@ -564,6 +571,8 @@ def fine_tune(
         Labels.
     strength : float
         How strongly the weights are held.
+    iterations : int, optional
+        Bound on the iterations of the solver (LSMR); default until it is exact.
 
     Returns
     -------
@@ -579,14 +588,19 @@ def fine_tune(
     xi = as_array("xi", xi, ("P", *network.weights.shape))
     y = as_array("y", y, (len(xi),))
     kept = network.kept
-    left = np.ascontiguousarray(xi[:, kept]).reshape(len(xi), -1)
-    scale = 1 / left.shape[1]
-    gram = scale * (left @ left.T)
-    gram[np.diag_indices_from(gram)] += strength
-    residual = y - network.predict(xi)
-    step = scale * (cho_solve(cho_factor(gram, lower=True), residual) @ left)
+    left = xi[:, kept].reshape(len(xi), -1)
+    left *= left.shape[1] ** -0.5
+    step = lsmr(
+        left,
+        y - network.predict(xi),
+        damp=np.sqrt(strength),
+        atol=1e-10,
+        btol=1e-10,
+        maxiter=None if iterations is None else as_count("iterations", iterations),
+    )[0]
+    step *= left.shape[1] ** -0.5 / network.scale
     weights = network.weights.copy()
-    weights[kept] += step.reshape(-1, weights.shape[1]) / network.scale
+    weights[kept] += step.reshape(-1, weights.shape[1])
     return replace(network, weights=weights, order_parameter=None)
 
 
