@@ -35,12 +35,14 @@ _build/.package: $(SOURCES) requirements.txt
 	@mkdir -p _build && touch $@
 
 book: install _build/.package ## run all notebooks and build the book
+	@$(BIN)/python scripts/execute_book.py
 	$(BIN)/jupyter-book build .
 	@echo
 	@echo "The book is built. Open  $(abspath $(PAGE))"
 	@echo "or run  make serve  and open  http://localhost:$(PORT)/"
 
 book-strict: install _build/.package ## the same; any warning or unknown cross-reference is an error
+	@$(BIN)/python scripts/execute_book.py
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
 serve: install ## show the built book at http://localhost:8000/
