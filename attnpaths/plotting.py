@@ -484,7 +484,7 @@ def plot_order_parameter(
             ax.text(
                 column,
                 row,
-                f"{value:.2f}",
+                f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−"),
                 ha="center",
                 va="center",
                 fontsize="small",
