@@ -995,7 +995,7 @@ class ExplorerView {
     const caption = element(line, "label", { for: id }, `${word} `);
     element(caption, "i", {}, symbol);
     const input = element(line, "input", { type: "range", id, min: 0, step: 1, "aria-label": label });
-    const output = element(line, "output", { for: id });
+    const output = element(line, "span", { class: "ax-output", "aria-hidden": "true" }); // the slider says it too
     input.addEventListener("input", () => {
       const value = this.stops(name)[Number(input.value)];
       input.setAttribute("aria-valuetext", spoken(value));
@@ -1158,7 +1158,7 @@ class ExplorerView {
     const colour = (a, b) => { const value = entry(a, b); return value === null ? this.colours.off : this.signed(value, limit); };
     paint(heat, n, n, colour);
     const svg = element(box, "svg", { width: plot.width, height: top + size + bar, role: "img", "aria-label": this.describeU() });
-    const every = Math.ceil(11 / cell);
+    const every = Math.ceil(11 / cell), places = limit >= 100 ? 0 : limit >= 1 ? 2 : 3;
     for (let a = 0; a < n; a++) {
       const on = place.has(a), tint = task.path_colours?.[a];
       if (a % every === 0) {
@@ -1171,7 +1171,7 @@ class ExplorerView {
       for (let b = 0; b < n && cell >= 34; b++) {
         const value = entry(a, b), [r, g, bl] = colour(a, b), dark = 0.299 * r + 0.587 * g + 0.114 * bl < 140;
         element(svg, "text", { class: `ax-cell ${value === null ? "ax-cell-off" : dark ? "ax-on-dark" : "ax-on-light"}`, x: left + (b + 0.5) * cell, y: top + (a + 0.5) * cell + 4, "text-anchor": "middle" },
-          value === null ? "off" : Math.abs(value) < 0.0005 ? "0" : show(value, Math.abs(value) < 0.1 ? 1 : cell < 44 ? 2 : 3));
+          value === null ? "off" : value.toFixed(places).replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−"));
       }
     }
     const mark = element(svg, "rect", { class: "ax-mark", width: cell, height: cell, visibility: "hidden" });
