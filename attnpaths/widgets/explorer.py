@@ -463,8 +463,10 @@ class Explorer(anywidget.AnyWidget):
         return {**data, "text/plain": f"Explorer({names})", "text/html": self.to_html()}, metadata
 
 
-# One import a page, however many explorers it shows.
-TEMPLATE = """<div id="{key}"><noscript>This figure needs JavaScript.</noscript></div>
+# One import a page, however many explorers it shows. The class keeps the book from giving the
+# figure a light ground in dark mode.
+TEMPLATE = """<div class="attnpaths-live">
+<div id="{key}"><noscript>This figure needs JavaScript.</noscript></div>
 <style>
 {style}</style>
 <script type="module">
@@ -473,6 +475,7 @@ globalThis.attnpathsExplorer ??= import(URL.createObjectURL(source));
 const {{ default: explorer, standIn }} = await globalThis.attnpathsExplorer;
 explorer.render({{ model: standIn({state}), el: document.getElementById("{key}") }});
 </script>
+</div>
 """
 
 

@@ -149,7 +149,7 @@ class LiveFigure:
         )
         return (
             f'<figure style="margin:0">{self._image()}'
-            f'<figcaption class="attnpaths-live"><em>{escape(note)}</em></figcaption></figure>'
+            f'<figcaption class="attnpaths-live-note"><em>{escape(note)}</em></figcaption></figure>'
         )
 
     def _image(self) -> str:
