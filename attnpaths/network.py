@@ -280,7 +280,7 @@ class AttentionPathNetwork(nn.Module):
             self.key_width,
             embedding=self.embedding,
             offset=self.offset,
-        )
+        ).to(self.readout)
         every = torch.from_numpy(np.concatenate(kept))
         state: dict[str, Any] = dict(self.state_dict())
         state["queries"], state["keys"] = state["queries"][every], state["keys"][every]
