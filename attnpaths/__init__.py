@@ -18,6 +18,13 @@ from attnpaths.order_parameter import (
     solve_order_parameter,
 )
 from attnpaths.paths import path_inputs, path_names
+from attnpaths.posterior import (
+    Laplace,
+    Posterior,
+    SamplingWarning,
+    laplace_approximation,
+    sample_posterior,
+)
 from attnpaths.predictor import Prediction, predict
 from attnpaths.pruning import head_scores
 
@@ -32,20 +39,25 @@ __all__ = [
     "AttentionPathModel",
     "BilinearAttention",
     "ConvergenceWarning",
+    "Laplace",
     "OrderParameter",
+    "Posterior",
     "Prediction",
     "QueryKeyAttention",
+    "SamplingWarning",
     "action",
     "bilinear_attention",
     "gp_order_parameter",
     "head_scores",
     "kernel",
     "kernel_task_alignment",
+    "laplace_approximation",
     "path_inputs",
     "path_kernels",
     "path_names",
     "predict",
     "query_key_attention",
+    "sample_posterior",
     "solve_order_parameter",
 ]
 
