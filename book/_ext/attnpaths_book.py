@@ -89,15 +89,16 @@ def resolve_public_name(app, env, node, contnode):
     )
 
 
-def skip_tuple_fields(app, what, name, obj, skip, options):
-    """Leave out "Alias for field number 0": the class's docstring lists its fields."""
-    return True if isinstance(obj, _tuplegetter) else None
+def skip_foreign_members(app, what, name, obj, skip, options):
+    """Leave out what others wrote: "Alias for field number 0", scikit-learn's request methods."""
+    foreign = str(getattr(obj, "__module__", "")).startswith("sklearn.")
+    return True if foreign or isinstance(obj, _tuplegetter) else None
 
 
 def setup(app):
     """Register the hooks with Sphinx."""
     app.connect("missing-reference", resolve_public_name)
-    app.connect("autodoc-skip-member", skip_tuple_fields)
+    app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("doctree-read", drop_widget_state)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", write_first_page, priority=400)  # before sphinx_external_toc's
