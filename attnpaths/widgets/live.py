@@ -148,7 +148,7 @@ class LiveFigure:
             self.note or f"Live in Jupyter: there {listed} can be changed, and Python solves again."
         )
         return (
-            f'<figure style="margin:0">{self._image()}'
+            f'<figure class="attnpaths-live" style="margin:0">{self._image()}'
             f'<figcaption class="attnpaths-live-note"><em>{escape(note)}</em></figcaption></figure>'
         )
 
