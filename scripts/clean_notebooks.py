@@ -49,7 +49,11 @@ def execute(notebook, folder):
     from nbclient import NotebookClient
 
     client = NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        coalesce_streams=True,  # one output a cell, however the prints were timed
     )
     client.execute()
 
