@@ -115,7 +115,12 @@ def _project(x: Array, w: Array) -> Array:
 
 
 def _normalise(scores: Array, nonlinearity: str) -> Array:
-    """Turn scores (..., query, key) into weights over the keys."""
+    """Turn scores (..., query, key) into weights over the keys.
+
+    The result is in C order whatever products left: some file formats (safetensors) write an
+    array's memory as it lies.
+    """
+    scores = np.ascontiguousarray(scores)
     if as_choice("nonlinearity", nonlinearity, NONLINEARITIES) == "softmax":
         return softmax(scores, axis=-1)
     largest = scores == scores.max(axis=-1, keepdims=True)

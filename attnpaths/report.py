@@ -81,6 +81,10 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(draws.mean() - half), float(draws.mean() + half)
 
 
+class MissingInputError(Exception):
+    """What a figure needs is not there; the message says what, and how to get it."""
+
+
 @dataclass(frozen=True)
 class Statement:
     """Something that must be seen in a figure, judged seed by seed.

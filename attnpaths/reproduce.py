@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 import attnpaths
+from attnpaths import reproduce_one_shot as one_shot
 from attnpaths._files import atomic_path, to_json
 from attnpaths._validation import Array
 from attnpaths.kernels import kernel, kernel_task_alignment
@@ -32,6 +37,7 @@ from attnpaths.published import published_case
 from attnpaths.report import (
     RULE,
     FigureResult,
+    MissingInputError,
     Number,
     Statement,
     count_verdicts,
@@ -56,10 +62,7 @@ WIDTHS = (10, 30, 50, 100, 300, 500, 1000)
 TEMPERATURE = 0.01
 SEEDS, SEEDS_QUICK = 20, 4
 SAMPLED_WIDTHS = (10, 100, 1000)
-
-
-class MissingInputError(Exception):
-    """What a figure needs is not there; the message says what, and how to get it."""
+SAMPLED_SEEDS, SAMPLED_SEEDS_QUICK = 10, 2
 
 
 @dataclass
@@ -76,10 +79,10 @@ class Context:
         Data seeds of Figure 2; default 20, or 4 if `quick`.
     jobs : int
         Processes.
-    data : path, optional
-        Folder of the Omniglot and MNIST images.
+    draws : int, optional
+        Draws of tasks of Figure 3; default 10, or 2 if `quick`.
     heads : path, optional
-        Trained heads; default those that the package ships.
+        Trained heads for Figure 3 b to e; default those that the package ships.
     progress : bool
         Whether to show progress.
     """
@@ -88,7 +91,7 @@ class Context:
     quick: bool = False
     seeds: int | None = None
     jobs: int = 1
-    data: Path | None = None
+    draws: int | None = None
     heads: Path | None = None
     progress: bool = True
     tables: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -105,7 +108,14 @@ class Context:
 
     def settings(self) -> dict[str, Any]:
         """What the report says of the run."""
-        return {"quick": self.quick, "seeds": len(self.data_seeds)}
+        settings: dict[str, Any] = {
+            "quick": self.quick,
+            "data seeds of Figure 2": len(self.data_seeds),
+        }
+        settings["draws of Figure 3"] = one_shot.draw_count(self)
+        if self.heads is not None:
+            settings["heads"] = self.heads.name
+        return settings
 
     def markov(self, sigma_perp: float, heads: str, widths: Iterable[float]) -> pd.DataFrame:
         """Theory on the hidden Markov chain task, one row a seed and width."""
@@ -183,17 +193,24 @@ def _matrices(table: pd.DataFrame, width: float) -> Array:
 def _sampled(sigma_perp: float, heads: str, width: float, seed: int, draws: int) -> dict[str, Any]:
     """Exact posterior of one data seed: accuracy of its mean predictor and its mean U_1."""
     from attnpaths.order_parameter import Architecture
-    from attnpaths.posterior import sample_posterior
+    from attnpaths.posterior import SamplingWarning, sample_posterior
 
     data = HiddenMarkovProblem(HiddenMarkovChain(sigma_perp=sigma_perp))(seed, heads)
-    posterior = sample_posterior(
-        data.xi,
-        data.y,
-        Architecture(data.heads, width),
-        TEMPERATURE,
-        draws=draws,
-        seed=seed,
-    )
+    with warnings.catch_warnings():
+        # Means over a few hundred draws need no R-hat of 1.01.
+        warnings.simplefilter("ignore", SamplingWarning)
+        posterior = sample_posterior(
+            data.xi,
+            data.y,
+            Architecture(data.heads, width),
+            TEMPERATURE,
+            draws=draws,
+            warmup=100,
+            chains=2,
+            seed=seed,
+            n_jobs=1,
+            progress=False,
+        )
     mean = posterior.predict(data.xi_test).mean
     return {
         "accuracy": np.mean((mean > 0) == (data.y_test > 0)),
@@ -205,13 +222,11 @@ def _sampled_figure(
     context: Context, sigma_perp: float, heads: str
 ) -> tuple[tuple[int, ...], Array, Array]:
     """Widths, accuracies (seeds, widths) and mean U_1 (seeds, widths, Pi, Pi) of the posterior."""
-    try:
-        import attnpaths.posterior  # noqa: F401
-    except ModuleNotFoundError:
+    if find_spec("mici") is None:
         return (), np.zeros((0, 0)), np.zeros((0, 0, 0, 0))
     widths = SAMPLED_WIDTHS[:1] if context.quick else SAMPLED_WIDTHS
-    seeds = context.data_seeds[:2] if context.quick else context.data_seeds
-    draws = 200 if context.quick else 500
+    seeds = context.data_seeds[: SAMPLED_SEEDS_QUICK if context.quick else SAMPLED_SEEDS]
+    draws = 100 if context.quick else 250
     items = [(sigma_perp, heads, width, seed, draws) for seed in seeds for width in widths]
     results = context.map("sampled", _sampled, items)
     shape = len(seeds), len(widths)
@@ -390,7 +405,8 @@ def _figure_2c(context: Context) -> FigureResult:
 def _markov_note(context: Context, sigma_perp: float) -> str:
     return (
         f"P = 100 sequences of 30 observations, 1,000 test sequences, sigma_perp = {sigma_perp:g}, "
-        f"T = {TEMPERATURE}; {len(context.data_seeds)} data seeds, each with its own random heads."
+        f"T = {TEMPERATURE}; {len(context.data_seeds)} data seeds, each with its own random heads "
+        f"(sampled posterior: the first {SAMPLED_SEEDS_QUICK if context.quick else SAMPLED_SEEDS})."
     )
 
 
@@ -560,6 +576,12 @@ FIGURES: dict[str, FigureSpec] = {
     "2c": FigureSpec("four paths: accuracy and order parameters", _figure_2c, _draw_accuracy),
     "2d": FigureSpec("four paths: kernel-task alignment", _figure_2d, _draw_alignment),
     "2e": FigureSpec("two paths under strong noise", _figure_2e, _draw_accuracy),
+    "3b": FigureSpec("one-shot images: accuracy", one_shot.figure_3b, one_shot.draw_3b),
+    "3c": FigureSpec("one-shot images: order parameter", one_shot.figure_3c, one_shot.draw_3c),
+    "3d": FigureSpec("one-shot images: kernel-task alignment", one_shot.figure_3d, _draw_alignment),
+    "3e": FigureSpec("head scores and heads dropped", one_shot.figure_3e, one_shot.draw_3e),
+    "3f": FigureSpec("pruning a network of 8 heads", one_shot.figure_3f, one_shot.draw_3f),
+    "ood": FigureSpec("out of distribution", one_shot.figure_ood, one_shot.draw_ood),
 }
 
 
@@ -731,6 +753,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder (default: runs/reproduction, with --quick runs/reproduction-quick)",
     )
     parser.add_argument("--seeds", type=_count, help=f"data seeds of Figure 2 (default {SEEDS})")
+    parser.add_argument(
+        "--draws", type=_count, help=f"draws of tasks of Figure 3 (default {one_shot.DRAWS})"
+    )
+    parser.add_argument(
+        "--heads", type=Path, help="trained heads (.npz) for Figure 3b to e; default: shipped ones"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder that holds omniglot/; default: $ATTNPATHS_DATA"
+    )
     parser.add_argument("--jobs", type=_jobs, default=1, help="processes; -1: all cores")
     parser.add_argument("--force", action="store_true", help="compute finished figures again")
     parser.add_argument("--no-progress", action="store_true", help="no progress bars")
@@ -759,11 +790,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise SystemExit(
             _usage(f"there is no figure {unknown[0]!r}; figures are {', '.join(FIGURES)}")
         )
+    if arguments.data is not None:
+        if not arguments.data.is_dir():
+            raise FileNotFoundError(f"there is no folder {arguments.data} for --data")
+        os.environ["ATTNPATHS_DATA"] = str(arguments.data)  # workers read it too
+    if arguments.heads is not None and not arguments.heads.is_file():
+        raise FileNotFoundError(f"there is no file {arguments.heads} for --heads")
     default = "reproduction-quick" if arguments.quick else "reproduction"
     context = Context(
         folder=arguments.output or Path("runs") / default,
         quick=arguments.quick,
         seeds=arguments.seeds,
+        draws=arguments.draws,
+        heads=arguments.heads,
         jobs=arguments.jobs,
         progress=not arguments.no_progress,
     )
@@ -782,7 +821,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _usage(message: str) -> int:
-    import sys
-
     print(f"python -m attnpaths reproduce: error: {message}", file=sys.stderr)
     return 2

@@ -39,7 +39,8 @@ def test_help_names_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     for name in COMMANDS:
-        assert f"\n    {name} " in text
+        assert f"\n    {name}" in text
+        assert COMMANDS[name].summary in text
     assert "exit codes" in text
 
 
@@ -214,6 +215,77 @@ def test_interruption_is_told_by_the_exit_code(problem, monkeypatch, capsys):
     monkeypatch.setattr(module, "read_arrays", interrupt)
     assert main(["solve", str(problem), "-N", "10"]) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def digit_heads(tmp_path_factory):
+    """Heads of a network that was never trained, for the images that are always there."""
+    from attnpaths.trained import TrainedHeads, save_trained_heads
+
+    rng = np.random.default_rng(1)
+    layers = range(2)
+    trained = TrainedHeads(
+        queries=[0.1 * rng.normal(size=(2, 4, 192)) for _ in layers],
+        keys=[0.1 * rng.normal(size=(2, 4, 192)) for _ in layers],
+        embedding=rng.normal(size=(3, 192)),
+        weights=rng.normal(size=(4, 192)),
+        order_parameters=[np.eye(4), np.eye(2)],
+        magnitudes=[np.ones(2), np.ones(2)],
+        metadata={"config": {"data": "digits"}},
+    )
+    path = tmp_path_factory.mktemp("heads") / "digits.npz"
+    save_trained_heads(path, trained)
+    return path
+
+
+def test_prune_drops_all_but_one_head_a_layer(digit_heads, tmp_path, capsys):
+    criteria = ["theory", "empirical", "gradient", "magnitude", "drop", "random"]
+    output = tmp_path / "pruned.json"
+    argv = ["prune", digit_heads, "--criteria", *criteria, "--examples", "30", "--tasks", "60"]
+    assert main([str(word) for word in [*argv, "--no-progress", "-o", output]]) == 0
+    result = json.loads(output.read_text())
+    for name in criteria:
+        assert len(result[f"order_{name}"]) == 2
+        assert len(result[f"accuracy_{name}"]) == 3
+        assert sorted(layer for layer, _ in result[f"order_{name}"]) == [1, 2]
+    assert result["temperature"] in (1.5, 1.0, 0.5, 0.25, 0.1)
+    text = capsys.readouterr().out
+    assert all(f"{name}: accuracy on 60 tasks" in text for name in criteria)
+
+
+def test_prune_ranks_the_heads_of_a_solution(problem, tmp_path, capsys):
+    solved = tmp_path / "solved.npz"
+    assert main(["solve", str(problem), "-N", "10", "-T", "0.1", "-o", str(solved)]) == 0
+    assert main(["prune", str(solved), "-o", str(tmp_path / "order.json")]) == 0
+    result = json.loads((tmp_path / "order.json").read_text())
+    order = [tuple(head) for head in result["order"]]
+    scores = [result[f"scores_{layer}"][head - 1] for layer, head in order]
+    assert scores == sorted(scores)
+    assert "layer head score" in capsys.readouterr().out
+
+
+def test_prune_explains_what_it_cannot_read(problem, digit_heads, tmp_path, capsys):
+    assert "does not hold trained heads" in failure(capsys, "prune", problem)
+    assert "shipped names" in failure(capsys, "prune", "no_such_heads")
+    assert "there is no file" in failure(capsys, "prune", tmp_path / "none.npz")
+    assert "no folder" in failure(capsys, "prune", digit_heads, "--data", tmp_path / "none")
+    failure(capsys, "prune", digit_heads, "--criteria", "beauty", code=2)
+    failure(capsys, "prune", digit_heads, "--tasks", "-5", code=2)
+    failure(capsys, "prune", digit_heads, "-N", "0", code=2)
+
+
+def test_data_says_what_is_there_and_what_is_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ATTNPATHS_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["data", "verify", "digits"]) == 0
+    assert "3 classes" in capsys.readouterr().out
+    assert "omniglot are missing" in failure(capsys, "data", "verify")
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz").write_bytes(b"not an archive")
+    assert "missing or damaged" in failure(capsys, "data", "verify", "mnist")
+    assert "no images" in failure(capsys, "data", "verify", "imagenet")
+    failure(capsys, "data", "delete", code=2)
+    assert "folder" in failure(capsys, "data", "verify", "--folder", tmp_path / "none")
 
 
 def npz_bytes(folder):

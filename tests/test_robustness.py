@@ -170,6 +170,16 @@ def test_the_form_of_an_array_does_not_matter(name, key, form):
         np.testing.assert_array_equal(v, before[k])
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_results_lie_in_memory_as_they_are_indexed(name):
+    # safetensors, for one, writes the memory of an array and silently ignores its strides.
+    function, arguments = CALLS[name]
+    result = function(**arguments)
+    several = isinstance(result, (tuple, list))
+    for array in result if several else [result]:
+        assert np.asarray(array).flags.c_contiguous
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint8])
 @pytest.mark.parametrize(("name", "key"), ARGUMENTS)
 def test_integers_are_numbers(name, key, kind):

@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "solve": Command("attnpaths.cli.solve", "solve for the order parameter of your own heads"),
     "train": Command("attnpaths.training", "train a network by gradient descent", "training"),
-    "prune": Command("attnpaths.cli.prune", "rank heads and measure pruning", "training"),
+    "prune": Command("attnpaths.cli.prune", "rank heads and measure pruning"),
     "data": Command("attnpaths.cli.data", "download or verify the images of the one-shot task"),
 }
 

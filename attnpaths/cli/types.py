@@ -6,7 +6,7 @@ import argparse
 
 import numpy as np
 
-__all__ = ["positive", "widths"]
+__all__ = ["count", "positive", "widths"]
 
 
 def positive(text: str, several: bool = True, minimum: float = 0.0) -> float | tuple[float, ...]:
@@ -25,3 +25,10 @@ def positive(text: str, several: bool = True, minimum: float = 0.0) -> float | t
 def widths(text: str) -> float | tuple[float, ...]:
     """Argument type: one width, or several with commas between them."""
     return positive(text, minimum=1.0)
+
+
+def count(text: str) -> int:
+    """Argument type: a whole number that is not negative."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
+    return int(text)
