@@ -355,11 +355,12 @@ def plot_chain(
     states = as_array("states", states, ("T",))
     if not np.isin(states, (-1, 1)).all():
         raise ValueError(f"states must be +1 or -1, got {np.unique(states).tolist()}")
+    if observed is not None:
+        observed = as_array("observed", observed, (len(states),))
     ax = _axes(ax)
     time = np.arange(1, len(states) + 1)
     ax.step(time, states, where="mid", color="#8c8c8c", lw=1.2, label="hidden state", zorder=1)
     if observed is not None:
-        observed = as_array("observed", observed, (len(states),))
         for state, name in ((1, "+"), (-1, "−")):
             mine = states == state
             ax.scatter(
@@ -409,16 +410,16 @@ def plot_images(
 
     images = as_array("images", images, ("n", "height", "width"))
     count, height, width = images.shape
-    if axes is None:
-        _, row = plt.subplots(1, count, figsize=(1.5 * count, 1.9), squeeze=False)
-        axes = list(row[0])
     for name, given in (("titles", titles), ("axes", axes)):
         if given is not None and len(given) != count:
             raise ValueError(f"{name} must have one entry an image ({count}), got {len(given)}")
+    side = None if patch is None else as_count("patch", patch)
+    if axes is None:
+        _, row = plt.subplots(1, count, figsize=(1.5 * count, 1.9), squeeze=False)
+        axes = list(row[0])
     for index, (image, ax) in enumerate(zip(images, axes, strict=True)):
         ax.imshow(image, cmap="gray", vmin=images.min(), vmax=images.max())
-        if patch is not None:
-            side = as_count("patch", patch)
+        if side is not None:
             for line in range(side, width, side):
                 ax.axvline(line - 0.5, color=COLOURS["theory"], lw=0.6)
             for line in range(side, height, side):
@@ -471,8 +472,8 @@ def plot_order_parameter(
     labels = [str(path + 1) for path in range(paths)] if labels is None else list(labels)
     if len(labels) != paths:
         raise ValueError(f"labels must name {paths} paths, got {len(labels)}")
-    ax = _axes(ax, figsize=(3.4, 3.0))
     limit = (np.abs(U).max() or 1.0) if limit is None else as_positive("limit", limit)
+    ax = _axes(ax, figsize=(3.4, 3.0))
     ax.imshow(U, cmap=SIGNED_MAP, vmin=-limit, vmax=limit)
     ax.set_xticks(range(paths), labels, rotation=0 if paths <= 6 else 90)
     ax.set_yticks(range(paths), labels)
