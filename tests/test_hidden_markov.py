@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnpaths import (
@@ -97,6 +97,7 @@ def test_noise_can_be_switched_off_in_either_part():
         np.testing.assert_allclose(part, 0, atol=1e-12)
 
 
+@settings(deadline=None, max_examples=25)
 @given(examples=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
 def test_half_of_each_class_the_odd_one_stays(examples, seed):
     y = HiddenMarkovChain(length=2, dimension=2).sample(examples, seed).y
@@ -293,12 +294,14 @@ def test_a_bad_setting_is_named(setting, value):
         HiddenMarkovChain(**{setting: value})
 
 
+@settings(deadline=None, max_examples=25)
 @given(value=st.one_of(st.floats(max_value=0), st.sampled_from([float("nan"), "10", None, [3]])))
 def test_a_bad_number_of_examples_is_named(value):
     with pytest.raises(ValueError, match="examples"):
         PAPER.sample(value)
 
 
+@settings(deadline=None, max_examples=25)
 @given(seed=st.one_of(st.integers(max_value=-1), st.floats(0.1, 0.9), st.sampled_from(["0", True])))
 def test_a_bad_seed_is_named(seed):
     with pytest.raises(ValueError, match="seed"):

@@ -6,7 +6,7 @@ import sys
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 mpl.use("agg")
@@ -96,6 +96,7 @@ def test_one_seed_has_no_band():
     assert not plot_alignment([0.9, 0.1]).collections
 
 
+@settings(deadline=None, max_examples=25)
 @given(accuracy=st.lists(st.floats(0, 1), min_size=2, max_size=6))
 def test_a_limit_is_drawn_at_its_mean(accuracy):
     ax = plot_limit(accuracy)
@@ -169,6 +170,7 @@ def test_images_share_one_scale_and_show_their_patches():
     assert [ax.get_title() for ax in axes] == ["support 0", "support 1", "query"]
 
 
+@settings(deadline=None, max_examples=25)
 @given(heads=st.lists(st.integers(1, 3), min_size=1, max_size=3))
 def test_every_path_is_drawn_through_every_layer(heads):
     ax = plot_paths(heads)
