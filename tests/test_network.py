@@ -314,7 +314,8 @@ def test_a_finished_run_is_not_cut_short(digits, tmp_path):
 @pytest.mark.slow
 def test_training_learns_the_digits_task(digits):
     config = TrainingConfig(
-        heads=(4, 4),
+        heads=(2, 2),
+        batch=32,
         width=64,
         key_width=32,
         learning_rate=1e-3,
