@@ -307,7 +307,7 @@ def _fetch(archive: _Archive, file: str, download: bool, damaged: list[str], nam
             if path.exists() and pooch.file_hash(str(path), "md5") == archive.md5:
                 return path
             raise OSError("download=False")
-        return Path(pooch.retrieve(archive.url, known, file, cache, progressbar=False))
+        return Path(pooch.retrieve(archive.url, known, file, cache, progressbar=True))
     except Exception as error:
         # requests, urllib3, the checksum, the disk: for the user all mean the same
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
