@@ -22,6 +22,7 @@ from attnpaths._validation import Array, as_array, as_choice, as_positive
 from attnpaths.attention import NONLINEARITIES, bilinear_attention, query_key_attention
 from attnpaths.order_parameter import Architecture, OrderParameter, solve_order_parameter
 from attnpaths.paths import READOUTS, path_inputs
+from attnpaths.posterior import laplace_approximation
 from attnpaths.predictor import predict
 from attnpaths.pruning import head_scores
 
@@ -37,6 +38,8 @@ __all__ = [
 TASKS = ("auto", "classification", "regression")
 # Temperatures tried on the way from warm to cold before the best one is refined.
 TEMPERATURES_TRIED = 9
+# Up to this many independent entries of the order parameters the Laplace approximation is cheap.
+LAPLACE_COORDINATES = 60
 
 Attention = Callable[[Array], Sequence[ArrayLike]]
 
@@ -254,9 +257,12 @@ def choose_temperature(
 ) -> OrderParameter:
     """Solve at the temperature that maximises the evidence of the labels.
 
-    ``log p(y | T)`` is, up to a constant, minus half the action's minimum times the largest width.
-    Temperatures are tried on a logarithmic grid from warm to cold, each solve starting from the
-    last, and the best is refined by Brent's method.
+    ``log p(y | T)`` is taken from the Laplace approximation of the exact finite-width posterior
+    (`attnpaths.laplace_approximation`). Where that does not exist, for widths that are not whole
+    numbers or not above the sizes of the order parameters, or takes long (more than 60 numbers in
+    the order parameters), its leading order stands for it: minus half the action's minimum times
+    the largest width. Temperatures are tried on a logarithmic grid from warm to cold, each solve
+    starting from the last, and the best is refined by Brent's method.
 
     Parameters
     ----------
@@ -289,11 +295,15 @@ def choose_temperature(
     solutions: list[OrderParameter] = []
     for log_temperature in grid:
         solutions.append(solve(log_temperature, solutions[-1] if solutions else None))
-    costs = [minus_log_evidence(solution) for solution in solutions]
+    cost = minus_log_evidence if _has_laplace(solutions[0]) else minus_leading_evidence
+    costs = [cost(solution) for solution in solutions]
+    if not np.isfinite(costs).any():  # no proper minimum at any temperature
+        cost = minus_leading_evidence
+        costs = [cost(solution) for solution in solutions]
     best = int(np.argmin(costs))
     around = grid[min(best + 1, len(grid) - 1)], grid[max(best - 1, 0)]
     refined = minimize_scalar(
-        lambda value: minus_log_evidence(solve(value, solutions[best])),
+        lambda value: cost(solve(value, solutions[best])),
         bounds=around,
         method="bounded",
         options={"xatol": 1e-3},
@@ -303,8 +313,27 @@ def choose_temperature(
     return solutions[best]
 
 
+def _has_laplace(solution: OrderParameter) -> bool:
+    """Whether the Laplace approximation exists and is cheap."""
+    sizes = solution.architecture.sizes(solution.n_outputs)
+    if sum(size * (size + 1) // 2 for size in sizes) > LAPLACE_COORDINATES:
+        return False
+    return all(
+        width.is_integer() and width > size
+        for width, size in zip(solution.architecture.widths, sizes, strict=True)
+    )
+
+
 def minus_log_evidence(solution: OrderParameter) -> float:
-    """Minus the log evidence of a solution, up to a constant that has no temperature."""
+    """Minus the log evidence in Laplace's approximation; infinite at a point that is no minimum."""
+    try:
+        return -laplace_approximation(solution).log_evidence
+    except np.linalg.LinAlgError:
+        return np.inf
+
+
+def minus_leading_evidence(solution: OrderParameter) -> float:
+    """The leading order of minus the log evidence, up to a constant that has no temperature."""
     return 0.5 * solution.action * max(solution.architecture.widths)
 
 

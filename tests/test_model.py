@@ -15,6 +15,7 @@ from attnpaths import (
     BilinearAttention,
     QueryKeyAttention,
     head_scores,
+    laplace_approximation,
     predict,
     query_key_attention,
     solve_order_parameter,
@@ -208,13 +209,28 @@ def test_evidence_is_no_worse_at_its_choice_than_beside_it(small):
     y = y + 0.3 * np.random.default_rng(4).normal(size=24)
     model = AttentionPathModel(attention, 20, "evidence").fit(x, y)
 
-    def action(temperature):
+    def evidence(temperature):
         other = AttentionPathModel(attention, 20, temperature).fit(x, y)
-        return other.order_parameter_.action
+        return laplace_approximation(other.order_parameter_).log_evidence
 
-    chosen = action(model.temperature_)
-    assert chosen <= action(0.8 * model.temperature_) + 1e-6
-    assert chosen <= action(1.25 * model.temperature_) + 1e-6
+    chosen = evidence(model.temperature_)
+    assert chosen >= evidence(0.8 * model.temperature_) - 1e-6
+    assert chosen >= evidence(1.25 * model.temperature_) - 1e-6
+
+
+def test_evidence_without_laplace_follows_the_action(small):
+    attention, x, y = small
+    y = y + 0.3 * np.random.default_rng(4).normal(size=24)
+    # Narrower than the order parameter of four paths, or not a whole number.
+    for width in (2, 20.5):
+        model = AttentionPathModel(attention, width, "evidence").fit(x, y)
+        actions = [
+            AttentionPathModel(attention, width, factor * model.temperature_)
+            .fit(x, y)
+            .order_parameter_.action
+            for factor in (1.0, 0.7, 1.4)
+        ]
+        assert actions[0] == min(actions)
 
 
 def test_wrong_arguments_are_named(small):
