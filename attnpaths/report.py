@@ -225,7 +225,7 @@ def load_report() -> dict[str, Any]:
     Returns
     -------
     dict
-        "rule", "settings", "versions" and "figures", a dictionary of figures by name.
+        "about", "rule", "versions" and "figures", a dictionary of figures by name.
 
     Examples
     --------
@@ -322,14 +322,14 @@ def report_markdown(report: Mapping[str, Any], pictures: Mapping[str, str] | Non
     -------
     str
     """
-    parts = ["# Reproduction report\n", report["about"] + "\n", _settings(report) + "\n"]
+    parts = ["# Reproduction report\n", report["about"] + "\n", _versions(report) + "\n"]
     parts += ["**Rule.** " + report["rule"] + "\n", summary_markdown(report)]
     for name, figure in report["figures"].items():
         parts.append(f"## Figure {name}: {figure['title']}\n")
         if pictures and name in pictures:
             parts.append(f"![Figure {name}: {figure['title']}]({pictures[name]})\n")
-        if figure.get("notes"):
-            parts.append(figure["notes"] + "\n")
+        if figure["status"] == "done":
+            parts.append(_notes(figure) + "\n")
         parts.append(table_markdown(figure))
     return "\n".join(parts)
 
@@ -337,7 +337,7 @@ def report_markdown(report: Mapping[str, Any], pictures: Mapping[str, str] | Non
 def report_html(report: Mapping[str, Any], pictures: Mapping[str, str] | None = None) -> str:
     """Whole report as one HTML page without scripts; arguments as `report_markdown`."""
     body = [f"<h1>Reproduction report</h1><p>{html.escape(report['about'])}</p>"]
-    body.append(f"<p>{html.escape(_settings(report))}</p>")
+    body.append(f"<p>{html.escape(_versions(report))}</p>")
     body.append(f"<p><strong>Rule.</strong> {html.escape(report['rule'])}</p>")
     body.append(_as_html(summary_markdown(report)))
     for name, figure in report["figures"].items():
@@ -345,8 +345,8 @@ def report_html(report: Mapping[str, Any], pictures: Mapping[str, str] | None = 
         body.append(f"<h2>{title}</h2>")
         if pictures and name in pictures:
             body.append(f'<img src="{html.escape(pictures[name])}" alt="{title}">')
-        if figure.get("notes"):
-            body.append(f"<p>{html.escape(figure['notes'])}</p>")
+        if figure["status"] == "done":
+            body.append(f"<p>{html.escape(_notes(figure))}</p>")
         body.append(_as_html(table_markdown(figure)))
     return HTML_PAGE.format(body="\n".join(body))
 
@@ -365,10 +365,13 @@ img {{ max-width: 100% }}
 """
 
 
-def _settings(report: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
-    versions = ", ".join(f"{name} {value}" for name, value in report["versions"].items())
-    return f"Settings: {settings}. Made with {versions}."
+def _versions(report: Mapping[str, Any]) -> str:
+    return "Made with " + ", ".join(f"{k} {v}" for k, v in report["versions"].items()) + "."
+
+
+def _notes(figure: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"{name}: {value}" for name, value in figure["settings"].items())
+    return f"{figure['notes']} Run with {settings}."
 
 
 def _show(number: Mapping[str, Any], key: str) -> str:

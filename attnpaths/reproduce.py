@@ -83,6 +83,8 @@ class Context:
         Draws of tasks of Figure 3; default 10, or 2 if `quick`.
     heads : path, optional
         Trained heads for Figure 3 b to e; default those that the package ships.
+    coarse : bool
+        A grid of 3 widths and 3 temperatures for Figure 3, in place of 10 each; `quick` implies it.
     progress : bool
         Whether to show progress.
     """
@@ -93,6 +95,7 @@ class Context:
     jobs: int = 1
     draws: int | None = None
     heads: Path | None = None
+    coarse: bool = False
     progress: bool = True
     tables: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -106,13 +109,12 @@ class Context:
         """Seeds of Figure 2."""
         return range(self.seeds or (SEEDS_QUICK if self.quick else SEEDS))
 
-    def settings(self) -> dict[str, Any]:
-        """What the report says of the run."""
-        settings: dict[str, Any] = {
-            "quick": self.quick,
-            "data seeds of Figure 2": len(self.data_seeds),
-        }
-        settings["draws of Figure 3"] = one_shot.draw_count(self)
+    def settings(self, name: str) -> dict[str, Any]:
+        """What decides the result of one figure, and stands beside it in the report."""
+        if name.startswith("2"):
+            return {"quick": self.quick, "data seeds": len(self.data_seeds)}
+        settings: dict[str, Any] = {"grid": one_shot.grid_name(self)}
+        settings["draws"] = one_shot.draw_count(self)
         if self.heads is not None:
             settings["heads"] = self.heads.name
         return settings
@@ -632,8 +634,8 @@ def reproduce(
     context : Context
         Settings and the folder to write to.
     names : sequence of str, optional
-        Figures to compute; default all. Others that an earlier run left in the folder with the same
-        settings stay in the report.
+        Figures to compute; default all. Others that an earlier run left in the folder stay in the
+        report, with the settings of that run.
     force : bool
         Compute figures again that an earlier run has finished.
 
@@ -656,10 +658,13 @@ def reproduce(
     figures: dict[str, Any] = {}
     for name, spec in FIGURES.items():
         part = folder / "figures" / f"{name}.json"
-        earlier = _earlier(part, context)
-        if name not in names or (earlier is not None and not force):
+        earlier = _earlier(part)
+        if name not in names:
             if earlier is not None:
                 figures[name] = earlier
+            continue
+        if earlier is not None and earlier["settings"] == context.settings(name) and not force:
+            figures[name] = earlier
             continue
         if context.progress:
             tqdm.write(f"Figure {name}: {spec.title}")
@@ -667,7 +672,6 @@ def reproduce(
     report = {
         "about": ABOUT,
         "rule": RULE,
-        "settings": context.settings(),
         "versions": {
             "attnpaths": attnpaths.__version__,
             "Python": platform.python_version(),
@@ -689,14 +693,13 @@ def reproduce(
     return report
 
 
-def _earlier(part: Path, context: Context) -> dict[str, Any] | None:
-    """Finished figure of an earlier run with the same settings."""
+def _earlier(part: Path) -> dict[str, Any] | None:
+    """Finished figure of an earlier run of the same version."""
     try:
         stored = json.loads(part.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return stored["figure"] if stored["version"] == attnpaths.__version__ else None
+    except (OSError, ValueError, KeyError):
         return None
-    same = stored.get("settings") == context.settings()
-    return stored["figure"] if same and stored.get("version") == attnpaths.__version__ else None
 
 
 def _compute(name: str, spec: FigureSpec, context: Context, part: Path) -> dict[str, Any]:
@@ -705,15 +708,12 @@ def _compute(name: str, spec: FigureSpec, context: Context, part: Path) -> dict[
         result = spec.compute(context)
     except MissingInputError as error:
         return {"title": spec.title, "status": "not computed", "reason": str(error)}
-    entry = {"title": spec.title, **_rounded(result.as_dict())}
+    entry: dict[str, Any] = {"title": spec.title, "settings": context.settings(name)}
+    entry |= _rounded(result.as_dict())
     entry["seconds"] = round(time.perf_counter() - started, 1)
     with atomic_path(part.with_suffix(".png")) as temporary:
         draw(name, entry).savefig(temporary)
-    stored = {
-        "settings": context.settings(),
-        "version": attnpaths.__version__,
-        "figure": entry,
-    }
+    stored = {"version": attnpaths.__version__, "figure": entry}
     with atomic_path(part) as temporary:
         temporary.write_text(to_json(stored), encoding="utf-8")
     return entry
@@ -762,6 +762,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, help="folder that holds omniglot/; default: $ATTNPATHS_DATA"
     )
+    parser.add_argument(
+        "--coarse", action="store_true", help="3 widths and 3 temperatures in Figure 3, not 10"
+    )
     parser.add_argument("--jobs", type=_jobs, default=1, help="processes; -1: all cores")
     parser.add_argument("--force", action="store_true", help="compute finished figures again")
     parser.add_argument("--no-progress", action="store_true", help="no progress bars")
@@ -803,6 +806,7 @@ def run(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         draws=arguments.draws,
         heads=arguments.heads,
+        coarse=arguments.coarse,
         jobs=arguments.jobs,
         progress=not arguments.no_progress,
     )

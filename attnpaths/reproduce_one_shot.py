@@ -28,7 +28,7 @@ __all__ = ["figure_3b", "figure_3c", "figure_3d", "figure_3e", "figure_3f", "fig
 
 HEADS, MANY_HEADS = "2x4_seed0", "2x8_seed0"
 DRAWS, DRAWS_QUICK = 10, 2
-QUICK_WIDTHS, QUICK_TEMPERATURES = (10, 100, 1000), (0.1, 0.5, 1.0)
+COARSE_WIDTHS, COARSE_TEMPERATURES = (10, 100, 1000), (0.1, 0.5, 1.0)
 NARROW = 10  # the width of panels c to e
 SPLIT = (
     "other characters: we train on Omniglot's background characters and test on other alphabets, "
@@ -107,10 +107,16 @@ def _draws(context: Context, name: str = HEADS) -> list[dict[str, Array]]:
         ) from error
     _need_images()
     widths, temperatures = list(map(float, WIDTHS)), list(TEMPERATURES)
-    if context.quick:
-        widths, temperatures = list(map(float, QUICK_WIDTHS)), list(QUICK_TEMPERATURES)
+    if context.quick or context.coarse:
+        widths, temperatures = list(map(float, COARSE_WIDTHS)), list(COARSE_TEMPERATURES)
     items = [(path, seed, widths, temperatures) for seed in range(draw_count(context))]
     return context.map("one_shot", _one_shot_draw, items)
+
+
+def grid_name(context: Context) -> str:
+    """Widths and temperatures of a run, in words."""
+    size = 3 if context.quick or context.coarse else 10
+    return f"{size} widths, {size} temperatures"
 
 
 def draw_count(context: Context) -> int:
@@ -449,7 +455,7 @@ def figure_3f(context: Context) -> FigureResult:
             "python -m attnpaths train --heads 8 8"
         )
     _need_images()
-    temperatures = [1.0] if context.quick else [1.5, 1.0, 0.5, 0.25]
+    temperatures = [1.0] if context.quick or context.coarse else [1.5, 1.0, 0.5, 0.25]
     draws = context.map(
         "pruning",
         _pruning_draw,

@@ -119,10 +119,14 @@ def test_a_finished_figure_is_not_computed_again(tmp_path, monkeypatch):
     assert reproduce(context) == first
     assert len(calls) == 1
     reproduce(context, force=True)
-    reproduce(replace(context, seeds=4))
+    reproduce(replace(context, seeds=4, draws=4))
     (tmp_path / "figures" / "toy.json").write_text("{ damaged")
     reproduce(context)
     assert len(calls) == 4
+    # A figure that is not asked for stays as an earlier run left it.
+    monkeypatch.setitem(module.FIGURES, "other", replace(TOY["toy"], compute=compute))
+    assert list(reproduce(replace(context, seeds=5), ["other"])["figures"]) == ["toy", "other"]
+    assert len(calls) == 5
 
 
 def test_points_survive_an_interruption(tmp_path):
