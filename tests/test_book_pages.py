@@ -16,6 +16,7 @@ PAGES = sorted(
 CHAPTERS = [page for page in PAGES if page.startswith("book/")] or ["book/welcome.html"]
 PAGES = PAGES or CHAPTERS
 SCREENSHOTS = ROOT / "artifacts"
+TALLEST = 16_000  # pixels; taller pictures overtax the browser
 
 MATHJAX_DONE = """() => !document.querySelector('.math') || (
     window.MathJax && MathJax.startup && MathJax.startup.promise
@@ -92,8 +93,11 @@ def visit(browser, book_url):
         if name in CHAPTERS:
             SCREENSHOTS.mkdir(exist_ok=True)
             stem = name.removesuffix(".html").replace("/", "-")
+            height = page.evaluate("document.documentElement.scrollHeight")
             page.screenshot(
-                path=SCREENSHOTS / f"{stem}-{width}{'-dark' if dark else ''}.png", full_page=True
+                path=SCREENSHOTS / f"{stem}-{width}{'-dark' if dark else ''}.png",
+                full_page=True,
+                clip={"x": 0, "y": 0, "width": width, "height": min(height, TALLEST)},
             )
         facts = page.evaluate(FACTS)
         facts["address"] = page.url
