@@ -2,7 +2,7 @@
 """Keep the book's notebooks small in a diff.
 
 A committed notebook holds no output, except the text of cells tagged ``nbval-check-output``: those
-are the key numbers that ``make test`` compares.
+are the key numbers that ``make test`` compares. Each chapter's set-up cell is kept up to date.
 
     python scripts/clean_notebooks.py [NOTEBOOK ...]            clean in place (all by default)
     python scripts/clean_notebooks.py --check [NOTEBOOK ...]    only say what would change; exit 1
@@ -11,6 +11,7 @@ are the key numbers that ``make test`` compares.
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,8 +23,30 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 NOISE = ("ExecuteTime", "collapsed", "editable", "execution", "jukit_cell_id", "scrolled")
 
 
+# The second cell of each chapter, left out of the page, makes the Colab button work.
+SETUP_ID = "set-up"
+SETUP = """\
+# Where the package is missing (on Colab, say), fetch it.
+import importlib.util
+
+if importlib.util.find_spec("attnpaths") is None:
+    %pip install --quiet "attnpaths[posterior,sweeps,training,widgets] @ git+{url}"
+"""
+
+
+def setup_cell():
+    """Cell that installs the package from the repository named in _config.yml."""
+    config = (Path(__file__).resolve().parents[1] / "_config.yml").read_text(encoding="utf-8")
+    url = re.search(r"^  url: (\S+)$", config, re.MULTILINE).group(1)
+    cell = nbformat.v4.new_code_cell(SETUP.format(url=url).rstrip(), id=SETUP_ID)
+    cell.metadata["tags"] = ["remove-cell"]
+    return cell
+
+
 def clean(notebook):
     """Strip a notebook in place, keeping the text outputs of the cells tagged to be compared."""
+    cells = [cell for cell in notebook.cells if cell.get("id") != SETUP_ID]
+    notebook.cells = [*cells[:1], setup_cell(), *cells[1:]]
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     )
