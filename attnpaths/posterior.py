@@ -86,9 +86,10 @@ class FactorDensity:
 
     ``U_l = B_l B_l^T`` with ``B_l = s_l (1 kron B_{l+1}) A_l`` as in `attnpaths.order_parameter`.
     If N_l is larger than the number n of rows of A_l, A_l is lower triangular with ``N_l A_ii^2`` ~
-    chi-squared(N_l - i + 1) and ``A_ij ~ N(0, 1 / N_l)`` below the diagonal; else A_l is a full n x
-    N_l matrix of the same Gaussian entries. The coordinates x are ``sqrt(N_l) A_ij`` and, on the
-    diagonal of triangles, logarithms scaled to unit curvature at the prior's mode x = 0.
+    chi-squared(N_l - i + 1) and ``A_ij ~ N(0, 1 / N_l)`` below the diagonal (a single number is
+    always taken like this); else A_l is a full n x N_l matrix of the same Gaussian entries. The
+    coordinates x are ``sqrt(N_l) A_ij`` and, on the diagonals of triangles, logarithms scaled to
+    unit curvature at the prior's mode x = 0.
 
     Parameters
     ----------
@@ -123,7 +124,8 @@ class FactorDensity:
                 rows = architecture.heads[layer] * shapes[-1][1]
             shapes.append((rows, min(rows, widths[layer])))
         self.shapes = shapes[::-1]
-        self.full = [rows >= width for (rows, _), width in zip(self.shapes, widths, strict=True)]
+        # A single number is better off positive, on a logarithmic scale.
+        self.full = [1 < n >= width for (n, _), width in zip(self.shapes, widths, strict=True)]
 
         self.parts: list[tuple[tuple[Array, Array], slice]] = []
         logarithmic, degrees, scale, begin = [], [], [], 0
