@@ -77,6 +77,7 @@ __all__ = [
     "make_grids",
     "out_of_distribution_images",
     "pruning_study",
+    "sample_draw",
     "solve_grid",
     "task_path_inputs",
 ]
@@ -154,7 +155,7 @@ class Grid:
             raise ValueError(
                 f"by must be a set that was evaluated, {list(self.accuracy)}, got {by!r}"
             )
-        return np.argmax(self.log_evidence if by == "evidence" else self.accuracy[by], axis=1)
+        return np.nanargmax(self.log_evidence if by == "evidence" else self.accuracy[by], axis=1)
 
     def chosen_accuracy(self, by: str = "validation", on: str = "test") -> Array:
         """Accuracy on the set `on` at the chosen temperatures, shape (n,); see `chosen`."""
@@ -433,6 +434,7 @@ def grid_of_draw(
     *,
     widths: Sequence[float] = WIDTHS,
     temperatures: Sequence[float] = TEMPERATURES,
+    tol: float = 1e-6,
     progress: bool = True,
 ) -> tuple[Grid, dict[str, float]]:
     """Grid of one draw of training, validation and test tasks.
@@ -443,7 +445,7 @@ def grid_of_draw(
         The heads.
     seed : int
         Number of the draw.
-    widths, temperatures : sequence of float
+    widths, temperatures, tol
         See `solve_grid`.
     progress : bool
         Whether to show a bar.
@@ -471,6 +473,7 @@ def grid_of_draw(
         evaluate=sets,
         widths=widths,
         temperatures=temperatures,
+        tol=tol,
         progress=progress,
     )
     return grid, reached
@@ -480,6 +483,10 @@ def make_grids(
     name: str, draws: Sequence[int], folder: Path, *, progress: bool = True
 ) -> dict[str, Any]:
     """Compute the grids of several draws, each kept in `folder` as it is done.
+
+    The first draw gets the whole grid. The others, which are for error bars of accuracies, go
+    without the low temperatures, which cost most and are never chosen (they hold NaN there), and
+    stop at a larger gradient.
 
     Parameters
     ----------
@@ -504,7 +511,14 @@ def make_grids(
         path = folder / f"{Path(name).stem}_draw{seed}.npz"
         if not path.exists():
             started = time.perf_counter()
-            grid, reached = grid_of_draw(trained, seed, progress=progress)
+            first = seed == draws[0]
+            grid, reached = grid_of_draw(
+                trained,
+                seed,
+                temperatures=TEMPERATURES if first else WARM,
+                tol=1e-6 if first else 1e-4,
+                progress=progress,
+            )
             seconds = time.perf_counter() - started
             result = {"seconds": seconds, "widths": grid.widths, "temperatures": grid.temperatures}
             for field in ("log_evidence", "order_parameters", "evaluations", "converged"):
@@ -513,8 +527,20 @@ def make_grids(
             result |= {f"trained_{key}": value for key, value in reached.items()}
             write_result(path, result)
         parts.append(read_arrays([path]))
-    merged = {key: np.stack([part[key] for part in parts]) for key in parts[0] if key not in AXES}
-    merged["order_parameters"] = merged["order_parameters"][0].astype(np.float32)
+    absent = {"evaluations": 0, "converged": True}
+    for part in parts:
+        at = np.searchsorted(parts[0]["temperatures"], part["temperatures"])
+        for key in part:
+            if key.startswith("accuracy_") or key in ("log_evidence", *absent):
+                whole = np.full(parts[0][key].shape, absent.get(key, np.nan), part[key].dtype)
+                whole[:, at] = part[key]
+                part[key] = whole
+    merged = {
+        key: np.stack([part[key] for part in parts])
+        for key in parts[0]
+        if key not in (*AXES, "order_parameters")
+    }
+    merged["order_parameters"] = parts[0]["order_parameters"].astype(np.float32)
     about = {
         "command": f"python -m attnpaths.one_shot_theory grid {name} --draws {len(parts)}",
         "images": available_images("test").name,
@@ -526,6 +552,7 @@ def make_grids(
 
 
 AXES = ("widths", "temperatures")
+WARM = TEMPERATURES[6:]
 
 
 def _about(name: str, trained: TrainedHeads) -> dict[str, Any]:
@@ -586,8 +613,8 @@ def load_grids(path: str | Path) -> StoredGrids:
                 {name: arrays[f"accuracy_{name}"][draw] for name in names},
                 arrays["log_evidence"][draw],
                 arrays["order_parameters"].astype(np.float64),
-                arrays["evaluations"][draw],
-                arrays["converged"][draw],
+                np.full(arrays["log_evidence"][draw].shape, arrays["evaluations"][draw]),
+                np.full(arrays["log_evidence"][draw].shape, arrays["converged"][draw]),
             )
             for draw in range(len(arrays["log_evidence"]))
         ]
@@ -597,9 +624,80 @@ def load_grids(path: str | Path) -> StoredGrids:
         raise ValueError(f"{path} does not hold stored grids: {error}") from error
 
 
+def sample_draw(
+    trained: TrainedHeads,
+    width: int,
+    temperature: float,
+    *,
+    seed: int = 0,
+    draws: int = 300,
+    warmup: int = 100,
+    chains: int = 4,
+    n_jobs: int | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Sample the exact finite-width posterior on one draw of training tasks.
+
+    Parameters
+    ----------
+    trained : TrainedHeads
+        The heads.
+    width : int
+        Width N of all layers.
+    temperature : float
+        Variance of the label noise.
+    seed : int
+        Number of the draw, and seed of the sampler.
+    draws, warmup, chains, n_jobs, checkpoint, progress
+        See `attnpaths.sample_posterior`.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Mean and standard deviation of U_1 (``U``, ``U_sd``), of the theory (``U_theory``),
+        accuracies on test tasks, and the sampler's diagnostics.
+    """
+    from attnpaths.posterior import sample_posterior
+
+    training, test = (draw_set(trained, part, seed) for part in ("training", "test"))
+    architecture = Architecture(trained.heads, width)
+    solution = solve_order_parameter(*training, architecture, temperature)
+    posterior = sample_posterior(
+        *training,
+        architecture,
+        temperature,
+        draws=draws,
+        warmup=warmup,
+        chains=chains,
+        seed=seed,
+        n_jobs=n_jobs,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    summary = posterior.summary()
+    U = posterior.order_parameter.reshape(-1, *solution.matrix.shape)
+    mean = posterior.predict(test.xi, max_draws=200).mean
+    theory = PathNetwork.from_theory(*training, solution, temperature)
+    return {
+        "width": width,
+        "temperature": temperature,
+        "U": U.mean(axis=0).astype(np.float32),
+        "U_sd": U.std(axis=0).astype(np.float32),
+        "U_theory": solution.matrix.astype(np.float32),
+        "accuracy": np.mean((mean > 0) == (test.y > 0)),
+        "accuracy_theory": _accuracy(theory, test),
+        "same_answer": np.mean((mean > 0) == (theory.predict(test.xi) > 0)),
+        "ess": float(summary["ess_bulk"].min()),
+        "r_hat": float(summary["r_hat"].max()),
+        "draws": U.shape[0],
+        "steps": float(np.mean(posterior.n_steps)),
+    }
+
+
 # -- pruning -----------------------------------------------------------------------------------
 
-PRUNING_TEMPERATURES = (1.5, 1.0, 0.75, 0.5, 0.25, 0.1)
+PRUNING_TEMPERATURES = (1.5, 1.0, 0.75, 0.5)
 RANDOM_ORDERS = 20
 
 
@@ -770,19 +868,49 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m attnpaths.one_shot_theory",
         description="Make again the results on trained heads that the book stores.",
     )
-    parser.add_argument("what", choices=("grid", "pruning"))
+    parser.add_argument("what", choices=("grid", "sampling", "pruning"))
     parser.add_argument("network", nargs="?", default="2x4_seed0", help="name or .npz of heads")
     parser.add_argument("--draws", type=int, default=10, help="draws of training tasks (grid)")
     parser.add_argument("--resolve", action="store_true", help="solve again after drops (pruning)")
     parser.add_argument("--out", type=Path, default=Path("book/data"), help="folder of the result")
     parser.add_argument(
-        "--cache", type=Path, default=Path("runs/grids"), help="folder of finished draws (grid)"
+        "--cache", type=Path, default=Path("runs/theory"), help="folder of what is done already"
     )
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=(10, 100), help="widths to sample (sampling)"
+    )
+    parser.add_argument("--chains", type=int, default=2, help="Markov chains (sampling)")
+    parser.add_argument("--kept", type=int, default=160, help="draws kept a chain (sampling)")
+    parser.add_argument("--warmup", type=int, default=80, help="draws before those (sampling)")
     arguments = parser.parse_args(argv)
     name = arguments.network
     if arguments.what == "grid":
         result = make_grids(name, range(arguments.draws), arguments.cache)
         write_result(arguments.out / f"grid_{Path(name).stem}.npz", result)
+    elif arguments.what == "sampling":
+        stem = Path(name).stem
+        stored = load_grids(arguments.out / f"grid_{stem}.npz").grids[0]
+        chosen = dict(zip(stored.widths, stored.temperatures[stored.chosen()], strict=True))
+        arguments.cache.mkdir(parents=True, exist_ok=True)
+        trained = load_trained_heads(name)
+        parts = [
+            sample_draw(
+                trained,
+                width,
+                float(chosen[width]),
+                draws=arguments.kept,
+                warmup=arguments.warmup,
+                chains=arguments.chains,
+                checkpoint=arguments.cache / f"{stem}_posterior_{width}.npz",
+            )
+            for width in arguments.widths
+        ]
+        command = f"python -m attnpaths.one_shot_theory sampling {name}"
+        command += f" --chains {arguments.chains} --kept {arguments.kept}"
+        command += f" --warmup {arguments.warmup}"
+        merged = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
+        merged["about"] = np.array(json.dumps({"command": command, **_about(name, trained)}))
+        write_result(arguments.out / f"sampling_{stem}.npz", merged)
     else:
         trained = load_trained_heads(name)
         command = f"python -m attnpaths.one_shot_theory pruning {name}"
