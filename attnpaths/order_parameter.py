@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from scipy.linalg import (
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
+from attnpaths._files import read_arrays, write_result
 from attnpaths._validation import Array, as_array, as_count, as_positive, check_overflow
 from attnpaths.kernels import PathKernelMap
 from attnpaths.paths import as_heads
@@ -135,6 +137,19 @@ def _per_layer(
     return numbers
 
 
+# What a file holds beside the matrices and the network.
+_SAVED = (
+    "readout",
+    "action",
+    "energy",
+    "entropy",
+    "gradient_norm",
+    "converged",
+    "evaluations",
+    "message",
+)
+
+
 class Action(NamedTuple):
     """Value of the action, divided by the largest width, and its two parts."""
 
@@ -196,6 +211,82 @@ class OrderParameter:
         """Number of outputs m."""
         return len(self.layers[0]) // self.architecture.paths
 
+    def save(self, path: str | Path) -> None:
+        """Write the order parameter, its network and how it was found to a .npz file.
+
+        The training data are not written. The file appears whole or not at all.
+
+        Parameters
+        ----------
+        path : path
+            Name of the file, ending in .npz.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .npz.
+        OSError
+            If the file cannot be written.
+        """
+        if Path(path).suffix != ".npz":
+            raise ValueError(f"path must end in .npz, got {str(path)!r}")
+        network = self.architecture
+        write_result(
+            path,
+            {f"U_{number}": U for number, U in enumerate(self.layers, start=1)}
+            | {"heads": network.heads, "widths": network.widths, "variances": network.variances}
+            | {name: getattr(self, name) for name in _SAVED}
+            | {"temperature": np.nan if self.temperature is None else self.temperature},
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> OrderParameter:
+        """Read what `save` wrote.
+
+        It predicts, scores heads and serves as a start; `hessian_minimum` needs the training data.
+
+        Parameters
+        ----------
+        path : path
+            A file written by `save`.
+
+        Returns
+        -------
+        OrderParameter
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged or holds something else.
+        OSError
+            If there is no such file.
+        """
+        arrays = read_arrays([path])
+        needed = {"U_1", "heads", "widths", "variances", "temperature", *_SAVED}
+        if missing := sorted(needed - arrays.keys()):
+            raise ValueError(f"{path} must hold a saved order parameter, got no {missing[0]}")
+        network = Architecture(
+            *(arrays[name].tolist() for name in ("heads", "widths", "variances"))
+        )
+        layers = [arrays.get(f"U_{number + 1}", np.empty(0)) for number in range(network.layers)]
+        outputs = max(len(layers[0]) // network.paths, 1)
+        checked = tuple(
+            _as_positive_definite(f"U_{number}", U, size)
+            for number, (U, size) in enumerate(
+                zip(layers, network.sizes(outputs), strict=False), start=1
+            )
+        )
+        saved = {name: arrays[name].item() for name in _SAVED if name != "readout"}
+        readout = arrays["readout"]
+        temperature = arrays["temperature"].item()
+        return cls(
+            checked,
+            readout if readout.ndim else readout.item(),
+            network,
+            temperature=None if np.isnan(temperature) else temperature,
+            **saved,
+        )
+
     def hessian_minimum(self) -> float:
         """Smallest eigenvalue of the Hessian of the action at this point.
 
@@ -215,7 +306,7 @@ class OrderParameter:
         if self._data is None or self.temperature is None:
             raise ValueError(
                 "hessian_minimum needs an order parameter that was solved for data, got the "
-                "infinite-width limit; use solve_order_parameter"
+                "infinite-width limit or a loaded file; use solve_order_parameter"
             )
         problem = Problem(self._data, self.architecture, self.temperature)
         return problem.hessian_minimum([*self.layers, np.atleast_2d(self.readout)])

@@ -392,6 +392,37 @@ def test_solution_survives_pickling():
     assert again.architecture == network
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_saved_solution_predicts_the_same(tmp_path, outputs):
+    xi, y, network = random_problem(19, (2, 3), outputs=outputs)
+    solution = attnpaths.solve_order_parameter(xi, y, network, 0.1)
+    file = tmp_path / "solution.npz"
+    solution.save(file)
+    loaded = attnpaths.OrderParameter.load(file)
+    assert loaded.architecture == network
+    assert loaded.temperature == 0.1
+    assert loaded.converged is True
+    assert loaded.message == solution.message
+    np.testing.assert_array_equal(
+        attnpaths.predict(xi, y, xi[:3], loaded, 0.1).mean,
+        attnpaths.predict(xi, y, xi[:3], solution, 0.1).mean,
+    )
+    again = attnpaths.solve_order_parameter(xi, y, network, 0.1, start=loaded)
+    np.testing.assert_allclose(again.matrix, solution.matrix, rtol=1e-6, atol=1e-9)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_holds_something_else_is_named(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    with pytest.raises(ValueError, match="must hold a saved order parameter, got no"):
+        attnpaths.OrderParameter.load(tmp_path / "other.npz")
+    (tmp_path / "damaged.npz").write_bytes(b"PK not a zip")
+    with pytest.raises(ValueError, match="cannot be read"):
+        attnpaths.OrderParameter.load(tmp_path / "damaged.npz")
+    with pytest.raises(ValueError, match=r"path must end in \.npz"):
+        attnpaths.gp_order_parameter(attnpaths.Architecture((2,), 10)).save(tmp_path / "U.txt")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

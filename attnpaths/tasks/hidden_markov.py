@@ -292,7 +292,7 @@ def path_labels(heads: Sequence[int]) -> list[str]:
     >>> path_labels((2, 2))
     ['g', 'a12', 'd', 'a22']
     """
-    special = {(1, 1): "g", (2, 1): "d"}
+    special: dict[tuple[int, ...], str] = {(1, 1): "g", (2, 1): "d"}
     return [special.get(path, "a" + "".join(map(str, path))) for path in path_names(heads)]
 
 
