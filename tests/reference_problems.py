@@ -1,4 +1,4 @@
-"""The check problems: inputs made from formulas, and what the paper's reference code gives for them.
+"""The check problems: inputs made from formulas, and what the reference code gives for them.
 
 The values come from the paper's public reference implementation, run in float64; see
 `reference_vectors.json` for what each field holds.
