@@ -24,7 +24,9 @@ __all__ = [
     "VERDICTS",
     "Number",
     "Statement",
+    "count_verdicts",
     "load_report",
+    "notes_markdown",
     "prediction_interval",
     "report_html",
     "report_markdown",
@@ -328,9 +330,7 @@ def report_markdown(report: Mapping[str, Any], pictures: Mapping[str, str] | Non
         parts.append(f"## Figure {name}: {figure['title']}\n")
         if pictures and name in pictures:
             parts.append(f"![Figure {name}: {figure['title']}]({pictures[name]})\n")
-        if figure["status"] == "done":
-            parts.append(_notes(figure) + "\n")
-        parts.append(table_markdown(figure))
+        parts.append(notes_markdown(figure) + table_markdown(figure))
     return "\n".join(parts)
 
 
@@ -345,9 +345,7 @@ def report_html(report: Mapping[str, Any], pictures: Mapping[str, str] | None = 
         body.append(f"<h2>{title}</h2>")
         if pictures and name in pictures:
             body.append(f'<img src="{html.escape(pictures[name])}" alt="{title}">')
-        if figure["status"] == "done":
-            body.append(f"<p>{html.escape(_notes(figure))}</p>")
-        body.append(_as_html(table_markdown(figure)))
+        body.append(_as_html(notes_markdown(figure) + table_markdown(figure)))
     return HTML_PAGE.format(body="\n".join(body))
 
 
@@ -369,9 +367,12 @@ def _versions(report: Mapping[str, Any]) -> str:
     return "Made with " + ", ".join(f"{k} {v}" for k, v in report["versions"].items()) + "."
 
 
-def _notes(figure: Mapping[str, Any]) -> str:
+def notes_markdown(figure: Mapping[str, Any]) -> str:
+    """What a figure was computed with, in one paragraph."""
+    if figure["status"] != "done":
+        return ""
     settings = ", ".join(f"{name}: {value}" for name, value in figure["settings"].items())
-    return f"{figure['notes']} Run with {settings}."
+    return f"{figure['notes']} Run with {settings}.\n\n"
 
 
 def _show(number: Mapping[str, Any], key: str) -> str:
@@ -409,7 +410,8 @@ def _verdict(entry: Mapping[str, Any]) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
+    escaped = [[str(cell).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in escaped) + "\n"
 
 
 def _as_html(markdown: str) -> str:
@@ -418,7 +420,10 @@ def _as_html(markdown: str) -> str:
     for block in markdown.strip().split("\n\n"):
         lines = block.split("\n")
         if lines[0].startswith("| "):
-            cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+            cells = [
+                [cell.strip().replace("\\|", "|") for cell in line[2:-2].split(" | ")]
+                for line in lines
+            ]
             rows = [
                 "<tr>" + "".join(f"<{tag}>{_inline(cell)}</{tag}>" for cell in row) + "</tr>"
                 for tag, row in [("th", cells[0]), *(("td", row) for row in cells[2:])]

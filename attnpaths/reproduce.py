@@ -765,7 +765,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--coarse", action="store_true", help="3 widths and 3 temperatures in Figure 3, not 10"
     )
-    parser.add_argument("--jobs", type=_jobs, default=1, help="processes; -1: all cores")
+    parser.add_argument(
+        "--jobs", type=_jobs, default=-1, help="processes (default: -1, one a core)"
+    )
     parser.add_argument("--force", action="store_true", help="compute finished figures again")
     parser.add_argument("--no-progress", action="store_true", help="no progress bars")
 

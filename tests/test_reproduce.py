@@ -85,6 +85,8 @@ def test_tables_show_percent_signs_and_spread(tmp_path, monkeypatch):
     assert "| 65.0 % | 60.0 ± 10.0 % | 10.3 to 109.7 % | reproduced |" in markdown
     assert "| – | −2.00 ± 1.00 |" in markdown
     page = report_html(report)
+    assert "accuracy \\| odd" in markdown
+    assert "<td>accuracy | odd</td>" in page
     assert "a note &lt;b&gt;" in page
     parser = HTMLParser()
     parser.feed(page)
