@@ -52,6 +52,8 @@ __all__ = [
 DENSE_COORDINATES = 40
 # Up to this many, the inverse Hessian that L-BFGS has built is kept as a matrix for the next solve.
 METRIC_COORDINATES = 2500
+# How many data sets keep their prepared kernels.
+PREPARED_DATA_SETS = 2
 # Steps of Lanczos iteration that look for a direction of negative curvature in larger problems.
 LANCZOS_STEPS = 12
 
@@ -710,6 +712,10 @@ class EnergyPoint:
         return self.input_variance * self.kernel_map.contract(cross + cross.T - change)
 
 
+# Data sets whose kernels are prepared, the latest last.
+_prepared: list[TrainingData] = []
+
+
 class TrainingData:
     """Path inputs and labels, prepared once for many solves.
 
@@ -735,12 +741,22 @@ class TrainingData:
             self.unfitted_square = max(float(np.sum(y**2) - np.sum(labels**2)), 0.0)
             xi = np.ascontiguousarray(r.reshape(-1, paths, features))
         self._rotated = xi
+        self._kernel_map: PathKernelMap | None = None
         self.labels = np.ascontiguousarray(labels.ravel())
 
-    @cached_property
+    @property
     def kernel_map(self) -> PathKernelMap:
-        """From U to the sum of path-path kernels over Pi."""
-        return PathKernelMap(self._rotated, 1 / self.xi.shape[1], self.outputs)
+        """From U to the sum of path-path kernels over Pi.
+
+        Only the latest data sets keep theirs: solutions that are stored must not hold hundreds of
+        megabytes each.
+        """
+        if self._kernel_map is None:
+            self._kernel_map = PathKernelMap(self._rotated, 1 / self.xi.shape[1], self.outputs)
+            _prepared.append(self)
+            if len(_prepared) > PREPARED_DATA_SETS:
+                _prepared.pop(0)._kernel_map = None
+        return self._kernel_map
 
     def same(self, xi: Array, y: Array) -> bool:
         """Whether these are the same path inputs and labels."""

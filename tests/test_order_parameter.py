@@ -315,6 +315,16 @@ def test_warm_start_needs_fewer_evaluations():
     np.testing.assert_allclose(again.matrix, cold.matrix, rtol=1e-6, atol=1e-8)
 
 
+def test_stored_solutions_do_not_hold_their_kernels():
+    solutions = []
+    for seed in range(5):
+        xi, y, network = random_problem(seed, (2, 2))
+        solutions.append(attnpaths.solve_order_parameter(xi, y, network, 0.1))
+    held = [solution for solution in solutions if solution._data._kernel_map is not None]
+    assert 0 < len(held) < len(solutions)
+    assert solutions[0].hessian_minimum() > 0  # prepared again when asked for
+
+
 def test_stopping_early_is_said():
     xi, y, network = random_problem(12, (2, 2), examples=30, features=20)
     with pytest.warns(ConvergenceWarning, match="relative gradient"):
