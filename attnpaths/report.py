@@ -44,9 +44,12 @@ RULE = (
     "draw with 95 % probability, mean ± t s √(1 + 1/n) (mean and standard deviation s of n seeds, "
     "t the 97.5 % point of Student's distribution with n − 1 degrees of freedom). It is "
     "reproduced in kind if it lies outside, but the statement that it stands for holds in our "
-    "data. Else it is not reproduced. A statement is reproduced if it holds in at least 95 % of "
-    "the seeds, in kind if in more than half."
+    "data. Else it is not reproduced. With fewer than five seeds the interval says too little, and "
+    "a number is at best reproduced in kind. A statement is reproduced if it holds in at least "
+    "95 % of the seeds, in kind if in more than half."
 )
+# Fewest seeds whose interval is compared with a published number.
+FEWEST = 5
 
 
 def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -163,7 +166,7 @@ class Number:
             return MISSING
         if self.published is None:
             return OURS_ONLY
-        if len(self.values) > 1:
+        if len(self.values) >= FEWEST:
             low, high = prediction_interval(self.values)
             if low <= self.published <= high:
                 return REPRODUCED

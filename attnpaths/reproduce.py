@@ -60,7 +60,7 @@ ABOUT = (
 )
 WIDTHS = (10, 30, 50, 100, 300, 500, 1000)
 TEMPERATURE = 0.01
-SEEDS, SEEDS_QUICK = 20, 4
+SEEDS, SEEDS_QUICK = 20, 5
 SAMPLED_WIDTHS = (10, 100, 1000)
 SAMPLED_SEEDS, SAMPLED_SEEDS_QUICK = 10, 2
 
@@ -76,7 +76,7 @@ class Context:
     quick : bool
         Few seeds and coarse grids: under two minutes.
     seeds : int, optional
-        Data seeds of Figure 2; default 20, or 4 if `quick`.
+        Data seeds of Figure 2; default 20, or 5 if `quick`.
     jobs : int
         Processes.
     draws : int, optional
@@ -113,11 +113,7 @@ class Context:
         """What decides the result of one figure, and stands beside it in the report."""
         if name.startswith("2"):
             return {"quick": self.quick, "data seeds": len(self.data_seeds)}
-        settings: dict[str, Any] = {"grid": one_shot.grid_name(self)}
-        settings["draws"] = one_shot.draw_count(self)
-        if self.heads is not None:
-            settings["heads"] = self.heads.name
-        return settings
+        return one_shot.settings(self, name)
 
     def markov(self, sigma_perp: float, heads: str, widths: Iterable[float]) -> pd.DataFrame:
         """Theory on the hidden Markov chain task, one row a seed and width."""
@@ -424,7 +420,12 @@ def _figure_2d(context: Context) -> FigureResult:
     gp = np.array([result["gp"] for result in overlaps])
     captured = [(overlap[:, :5] ** 2).sum(axis=1) for overlap in (theory, gp)]
     numbers = [
-        Number(f"share of |y|² in the first 5 PCs, {what}", values.tolist(), unit="%", digits=1)
+        Number(
+            f"share of the labels (squared overlaps) in the first 5 PCs, {what}",
+            values.tolist(),
+            unit="%",
+            digits=1,
+        )
         for what, values in zip(("N = 10", "GP limit"), captured, strict=True)
     ]
     statements = [

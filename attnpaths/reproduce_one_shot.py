@@ -7,17 +7,29 @@ characters) still carries the spread of the test tasks.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnpaths._validation import Array
 from attnpaths.kernels import kernel, kernel_task_alignment
+from attnpaths.one_shot_theory import (
+    TEMPERATURES,
+    WIDTHS,
+    draw_set,
+    out_of_distribution_images,
+    solve_grid,
+)
 from attnpaths.order_parameter import Architecture
 from attnpaths.paths import path_names
+from attnpaths.pruning import head_scores, pruning_curve, random_criterion
 from attnpaths.published import published_case
 from attnpaths.report import FigureResult, MissingInputError, Number, Statement
+from attnpaths.tasks.one_shot import DataUnavailableError, load_images
+from attnpaths.trained import TrainedHeads, load_trained_heads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,13 +53,9 @@ ORDER = (
 
 
 def _one_shot_draw(
-    name: str, seed: int, widths: list[float], temperatures: list[float]
+    name: str, _: str, seed: int, widths: list[float], temperatures: list[float]
 ) -> dict[str, Any]:
     """Everything that one draw of tasks gives, for all panels."""
-    from attnpaths.one_shot_theory import draw_set, out_of_distribution_images, solve_grid
-    from attnpaths.pruning import head_scores
-    from attnpaths.trained import load_trained_heads
-
     trained = load_trained_heads(name)
     training = draw_set(trained, "training", seed)
     sets = {part: draw_set(trained, part, seed) for part in ("validation", "test")}
@@ -93,30 +101,15 @@ def _one_shot_draw(
     }
 
 
-def _draws(context: Context, name: str = HEADS) -> list[dict[str, Array]]:
-    """Results of all draws of one network."""
-    from attnpaths.one_shot_theory import TEMPERATURES, WIDTHS
-    from attnpaths.trained import load_trained_heads
-
-    path = name if context.heads is None or name != HEADS else str(context.heads)
-    try:
-        load_trained_heads(path)
-    except ValueError as error:
-        raise MissingInputError(
-            f"trained heads are needed: {error}; make them with python -m attnpaths train"
-        ) from error
-    _need_images()
-    widths, temperatures = list(map(float, WIDTHS)), list(TEMPERATURES)
-    if context.quick or context.coarse:
-        widths, temperatures = list(map(float, COARSE_WIDTHS)), list(COARSE_TEMPERATURES)
-    items = [(path, seed, widths, temperatures) for seed in range(draw_count(context))]
-    return context.map("one_shot", _one_shot_draw, items)
-
-
-def grid_name(context: Context) -> str:
-    """Widths and temperatures of a run, in words."""
-    size = 3 if context.quick or context.coarse else 10
-    return f"{size} widths, {size} temperatures"
+def settings(context: Context, name: str) -> dict[str, Any]:
+    """What decides the result of one panel."""
+    size = 3 if _coarse(context) else 10
+    heads = MANY_HEADS if name == "3f" else _heads_name(context)
+    return {
+        "grid": f"{size} widths, {size} temperatures",
+        "draws": draw_count(context),
+        "heads": f"{Path(heads).stem} ({_digest(heads)})",
+    }
 
 
 def draw_count(context: Context) -> int:
@@ -126,9 +119,30 @@ def draw_count(context: Context) -> int:
     return DRAWS_QUICK if context.quick else DRAWS
 
 
-def _need_images() -> None:
-    from attnpaths.tasks.one_shot import DataUnavailableError, load_images
+def _coarse(context: Context) -> bool:
+    return context.quick or context.coarse
 
+
+def _heads_name(context: Context) -> str:
+    return HEADS if context.heads is None else str(context.heads)
+
+
+def _digest(name: str) -> str:
+    """Which version of a network it is: others of its name were trained longer or shorter."""
+    try:
+        weights = load_trained_heads(name).weights
+    except ValueError:
+        return "missing"
+    return hashlib.sha256(weights.tobytes()).hexdigest()[:8]
+
+
+def _trained(name: str) -> TrainedHeads:
+    try:
+        trained = load_trained_heads(name)
+    except ValueError as error:
+        raise MissingInputError(
+            f"trained heads are needed: {error}; make them with python -m attnpaths train"
+        ) from error
     try:
         load_images("omniglot", "test")
     except DataUnavailableError as error:
@@ -136,13 +150,36 @@ def _need_images() -> None:
             "Omniglot's images are needed: name their folder with --data, or run python -m "
             "attnpaths data download"
         ) from error
+    return trained
 
 
-def _note(draws: list[dict[str, Array]]) -> str:
+def _draws(context: Context) -> list[dict[str, Array]]:
+    """Results of all draws of one network."""
+    name = _heads_name(context)
+    _trained(name)
+    widths, temperatures = list(map(float, WIDTHS)), list(TEMPERATURES)
+    if _coarse(context):
+        widths, temperatures = list(map(float, COARSE_WIDTHS)), list(COARSE_TEMPERATURES)
+    items = [
+        (name, _digest(name), seed, widths, temperatures) for seed in range(draw_count(context))
+    ]
+    return context.map("one_shot", _one_shot_draw, items)
+
+
+def _training(name: str) -> str:
+    """How a network was trained, in words."""
+    metadata = load_trained_heads(name).metadata
+    steps, accuracy = metadata.get("steps"), metadata.get("accuracies", {}).get("test")
+    text = f"{steps:,} steps" if steps else "an unknown number of steps"
+    return text + (f", {100 * accuracy:.1f} % on unseen alphabets" if accuracy else "")
+
+
+def _note(context: Context, draws: list[dict[str, Array]]) -> str:
     return (
-        f"2 layers of 4 heads, P = 600 training tasks, 1,000 test tasks of unseen alphabets, "
-        f"{len(draws)} draws of tasks; for each N the temperature is the one of best validation "
-        f"accuracy among {', '.join(f'{t:g}' for t in draws[0]['temperatures'])}."
+        f"2 layers of 4 heads, trained for {_training(_heads_name(context))}; P = 600 training "
+        f"tasks, 1,000 test tasks of unseen alphabets, {len(draws)} draws of tasks; for each N the "
+        "temperature is the one of best validation accuracy among "
+        f"{', '.join(f'{t:g}' for t in draws[0]['temperatures'])}."
     )
 
 
@@ -169,15 +206,22 @@ def figure_3b(context: Context) -> FigureResult:
     trained = _stack(draws, "trained_test")
     published = published_case("one_shot")
     best: Any = theory.max(axis=1)
+    shorter = (
+        f"our heads were trained for {_training(_heads_name(context))}, the paper's for about "
+        "40,000 steps; what a narrow network gains depends on how far the heads are trained"
+    )
     statements = [
         Statement(
             "learned", "the gradient-descent network is better than the GP limit", trained > gp
         ),
-        Statement("finite", "the best finite width is better than the GP limit", best > gp),
+        Statement(
+            "finite", "the best finite width is better than the GP limit", best > gp, shorter
+        ),
         Statement(
             "narrow",
             "the narrowest network (N = 10) is better than the GP limit",
             theory[:, 0] > gp,
+            shorter,
         ),
     ]
     numbers = [
@@ -187,7 +231,7 @@ def figure_3b(context: Context) -> FigureResult:
             float(published["trained_accuracy"]),
             "%",
             "learned",
-            SPLIT,
+            f"{SPLIT}; {shorter}",
             digits=1,
         )
     ]
@@ -208,7 +252,7 @@ def figure_3b(context: Context) -> FigureResult:
         "trained": trained,
         "published": published["trained_accuracy"],
     }
-    return FigureResult(numbers, statements, series, _note(draws))
+    return FigureResult(numbers, statements, series, _note(context, draws))
 
 
 def draw_3b(series: Mapping[str, Any], figure: Figure) -> None:
@@ -274,7 +318,7 @@ def figure_3c(context: Context) -> FigureResult:
     labels = ["-".join(map(str, path)) for path in path_names(heads)]
     series = {"theory": theory.mean(axis=0), "trained": trained, "labels": labels}
     note = " Matrices are divided by the mean of their diagonal."
-    return FigureResult(numbers, statements, series, _note(draws) + note)
+    return FigureResult(numbers, statements, series, _note(context, draws) + note)
 
 
 def draw_3c(series: Mapping[str, Any], figure: Figure) -> None:
@@ -296,7 +340,12 @@ def figure_3d(context: Context) -> FigureResult:
     theory, gp = _stack(draws, "overlaps"), _stack(draws, "overlaps_gp")
     captured: list[Any] = [(overlap[:, :10] ** 2).sum(axis=1) for overlap in (theory, gp)]
     numbers = [
-        Number(f"share of |y|² in the first 10 PCs, {what}", values.tolist(), unit="%", digits=1)
+        Number(
+            f"share of the labels (squared overlaps) in the first 10 PCs, {what}",
+            values.tolist(),
+            unit="%",
+            digits=1,
+        )
         for what, values in zip(("N = 10", "GP limit"), captured, strict=True)
     ]
     statements = [
@@ -307,7 +356,7 @@ def figure_3d(context: Context) -> FigureResult:
         )
     ]
     series = {"theory": theory[:, :50], "gp": gp[:, :50]}
-    return FigureResult(numbers, statements, series, _note(draws))
+    return FigureResult(numbers, statements, series, _note(context, draws))
 
 
 def figure_3e(context: Context) -> FigureResult:
@@ -360,7 +409,7 @@ def figure_3e(context: Context) -> FigureResult:
         "published": their_kept,
         "published_whole": published["trained_accuracy"],
     }
-    return FigureResult(numbers, statements, series, _note(draws))
+    return FigureResult(numbers, statements, series, _note(context, draws))
 
 
 def _spearman(first: Any, second: Any) -> float:
@@ -401,7 +450,7 @@ def draw_3e(series: Mapping[str, Any], figure: Figure) -> None:
         label="published",
     )
     right.set(xlabel="rank of the dropped head by score", ylabel="accuracy lost (%)")
-    right.legend()
+    right.legend(loc="upper left")
 
 
 def _sd(values: Any) -> Any:
@@ -409,12 +458,8 @@ def _sd(values: Any) -> Any:
     return values.std(axis=0, ddof=1) if len(values) > 1 else None
 
 
-def _pruning_draw(name: str, seed: int, temperatures: list[float]) -> dict[str, Any]:
+def _pruning_draw(name: str, _: str, seed: int, temperatures: list[float]) -> dict[str, Any]:
     """Pruning curves of one draw: by the theory's score, and at random."""
-    from attnpaths.one_shot_theory import draw_set, solve_grid
-    from attnpaths.pruning import head_scores, pruning_curve, random_criterion
-    from attnpaths.trained import load_trained_heads
-
     trained = load_trained_heads(name)
     training, validation, test = (
         draw_set(trained, part, seed) for part in ("training", "validation", "test")
@@ -447,20 +492,11 @@ def _pruning_draw(name: str, seed: int, temperatures: list[float]) -> dict[str, 
 
 def figure_3f(context: Context) -> FigureResult:
     """Accuracy after dropping a growing number of heads, lowest score first."""
-    from attnpaths.trained import trained_heads_names
-
-    if MANY_HEADS not in trained_heads_names():
-        raise MissingInputError(
-            f"the trained heads {MANY_HEADS} are not shipped with this version; make them with "
-            "python -m attnpaths train --heads 8 8"
-        )
-    _need_images()
-    temperatures = [1.0] if context.quick or context.coarse else [1.5, 1.0, 0.5, 0.25]
-    draws = context.map(
-        "pruning",
-        _pruning_draw,
-        [(MANY_HEADS, seed, temperatures) for seed in range(draw_count(context))],
-    )
+    _trained(MANY_HEADS)
+    temperatures = [1.0] if _coarse(context) else [1.5, 1.0, 0.5, 0.25]
+    count, version = draw_count(context), _digest(MANY_HEADS)
+    items = [(MANY_HEADS, version, seed, temperatures) for seed in range(count)]
+    draws = context.map("pruning", _pruning_draw, items)
     accuracy, at_random = _stack(draws, "accuracy"), _stack(draws, "random")
     dropped = draws[0]["dropped"]
     statements = [
@@ -481,7 +517,10 @@ def figure_3f(context: Context) -> FigureResult:
         for heads in range(0, len(dropped), 2)
     ]
     series = {"dropped": dropped, "theory": accuracy, "random": at_random}
-    note = f"2 layers of 8 heads, U at N = 10, {len(draws)} draws of tasks, no fine-tuning."
+    note = (
+        f"2 layers of 8 heads, trained for {_training(MANY_HEADS)}; U at N = 10, {len(draws)} draws "
+        "of tasks, no fine-tuning."
+    )
     return FigureResult(numbers, statements, series, note)
 
 
@@ -539,7 +578,7 @@ def figure_ood(context: Context) -> FigureResult:
             f"trained_{name}": trained,
         }
     note = " Heads, theory and temperature know Omniglot only."
-    return FigureResult(numbers, statements, series, _note(draws) + note)
+    return FigureResult(numbers, statements, series, _note(context, draws) + note)
 
 
 def draw_ood(series: Mapping[str, Any], figure: Figure) -> None:

@@ -43,22 +43,22 @@ def test_the_interval_holds_a_new_draw_as_often_as_it_says():
 
 
 def test_verdicts_follow_the_rule():
-    ours = [1.0, 1.1, 0.9, 1.0]
+    ours = [1.0, 1.1, 0.9, 1.0, 1.05]
     assert verdict(1.05, ours) == "reproduced"
     assert verdict(2.0, ours) == "not reproduced"
     assert verdict(2.0, ours, "up") == "reproduced in kind"
     assert verdict(2.0, ours, "down") == "not reproduced"
     assert verdict(None, ours) == "nothing to compare"
     assert verdict(1.0, []) == "not computed"
-    # One value has no spread: it can agree in kind only.
-    assert verdict(1.0, [1.0], "up") == "reproduced in kind"
+    # A few values have no spread to speak of: they can agree in kind only.
+    assert verdict(1.0, [1.0], "up") == verdict(1.0, ours[:4], "up") == "reproduced in kind"
     assert [GOOD.verdict, BAD.verdict] == ["reproduced", "not reproduced"]
     assert Statement("s", "s", [True] * 19 + [False]).verdict == "reproduced"
     assert Statement("s", "s", [True] * 3 + [False]).verdict == "reproduced in kind"
 
 
 def test_a_difference_comes_with_its_reason():
-    number = Number("q", [1.0, 1.1, 0.9], 2.0, statement="down", why="another split")
+    number = Number("q", [1.0, 1.1, 0.9, 1.0, 1.0], 2.0, statement="down", why="another split")
     result = FigureResult([number], [GOOD, BAD]).as_dict()
     text = table_markdown(result)
     assert "**not reproduced**" in text
@@ -76,13 +76,13 @@ def toy_context(tmp_path, monkeypatch, compute):
 
 def test_tables_show_percent_signs_and_spread(tmp_path, monkeypatch):
     def compute(context):
-        number = Number("accuracy | odd", [0.5, 0.6, 0.7], 0.65, "%", digits=1)
+        number = Number("accuracy | odd", [0.5, 0.6, 0.7, 0.6, 0.6], 0.65, "%", digits=1)
         entry = Number("U", [-1.0, -2.0, -3.0], None)
         return FigureResult([number, entry], [GOOD], {}, "a note <b>")
 
     report = reproduce(toy_context(tmp_path, monkeypatch, compute))
     markdown = report_markdown(report)
-    assert "| 65.0 % | 60.0 ± 10.0 % | 10.3 to 109.7 % | reproduced |" in markdown
+    assert "| 65.0 % | 60.0 ± 7.1 % | 38.5 to 81.5 % | reproduced |" in markdown
     assert "| – | −2.00 ± 1.00 |" in markdown
     page = report_html(report)
     assert "accuracy \\| odd" in markdown
