@@ -751,12 +751,14 @@ class TrainingData:
         Only the latest data sets keep theirs: solutions that are stored must not hold hundreds of
         megabytes each.
         """
-        if self._kernel_map is None:
-            self._kernel_map = PathKernelMap(self._rotated, 1 / self.xi.shape[1], self.outputs)
+        kernel_map = self._kernel_map
+        if kernel_map is None:
+            kernel_map = PathKernelMap(self._rotated, 1 / self.xi.shape[1], self.outputs)
+            self._kernel_map = kernel_map
             _prepared.append(self)
             if len(_prepared) > PREPARED_DATA_SETS:
                 _prepared.pop(0)._kernel_map = None
-        return self._kernel_map
+        return kernel_map
 
     def same(self, xi: Array, y: Array) -> bool:
         """Whether these are the same path inputs and labels."""
