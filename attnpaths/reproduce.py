@@ -328,6 +328,7 @@ def _figure_2c(context: Context) -> FigureResult:
             "the narrow four-path network (N = 10) is better than the GP limits of g alone and of "
             "g + d",
             accuracy[:, 0] > np.maximum(good_accuracy[:, 1], pair_accuracy[:, 1]),
+            "the margin over g + d is small beside its spread over data and random heads",
         )
     )
     published = published_case("four_paths")
@@ -397,15 +398,15 @@ def _figure_2c(context: Context) -> FigureResult:
         "U": U.mean(axis=0),
         "published": published["accuracy"],
     }
-    return FigureResult(numbers, statements, series, _markov_note(context, 1.0))
+    return FigureResult(numbers, statements, series, _markov_note(context, 1.0, len(sampled)))
 
 
-def _markov_note(context: Context, sigma_perp: float) -> str:
-    return (
+def _markov_note(context: Context, sigma_perp: float, sampled: int = 0) -> str:
+    note = (
         f"P = 100 sequences of 30 observations, 1,000 test sequences, sigma_perp = {sigma_perp:g}, "
-        f"T = {TEMPERATURE}; {len(context.data_seeds)} data seeds, each with its own random heads "
-        f"(sampled posterior: the first {SAMPLED_SEEDS_QUICK if context.quick else SAMPLED_SEEDS})."
+        f"T = {TEMPERATURE}; {len(context.data_seeds)} data seeds, each with its own random heads"
     )
+    return note + (f" (sampled posterior: the first {sampled})." if sampled else ".")
 
 
 def _figure_2d(context: Context) -> FigureResult:
@@ -504,7 +505,7 @@ def _figure_2e(context: Context) -> FigureResult:
         "U": U.mean(axis=0),
         "published": published["accuracy"],
     }
-    return FigureResult(numbers, statements, series, _markov_note(context, 5.0))
+    return FigureResult(numbers, statements, series, _markov_note(context, 5.0, len(sampled)))
 
 
 # -- drawing -------------------------------------------------------------------------------------
@@ -698,8 +699,10 @@ def _earlier(part: Path) -> dict[str, Any] | None:
     """Finished figure of an earlier run of the same version."""
     try:
         stored = json.loads(part.read_text(encoding="utf-8"))
-        return stored["figure"] if stored["version"] == attnpaths.__version__ else None
-    except (OSError, ValueError, KeyError):
+        figure = stored["figure"]
+        same = stored["version"] == attnpaths.__version__ and "settings" in figure
+        return figure if same else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -513,13 +513,13 @@ def figure_3f(context: Context) -> FigureResult:
         ),
     ]
     numbers = [
-        Number(f"accuracy, {heads} heads dropped", accuracy[:, heads].tolist(), unit="%", digits=1)
-        for heads in range(0, len(dropped), 2)
+        Number(f"accuracy, {n} heads dropped", accuracy[:, n].tolist(), unit="%", digits=1)
+        for n in range(0, len(dropped), 2)
     ]
     series = {"dropped": dropped, "theory": accuracy, "random": at_random}
     note = (
-        f"2 layers of 8 heads, trained for {_training(MANY_HEADS)}; U at N = 10, {len(draws)} draws "
-        "of tasks, no fine-tuning."
+        f"2 layers of 8 heads, trained for {_training(MANY_HEADS)}; U at N = 10, {len(draws)} "
+        "draws of tasks, no fine-tuning."
     )
     return FigureResult(numbers, statements, series, note)
 
