@@ -78,7 +78,7 @@ format: install ## put format, imports and notebooks in order
 	$(BIN)/python scripts/clean_notebooks.py
 
 benchmark: install ## measure the speed table
-	$(BIN)/python -m benchmarks
+	@for table in benchmarks/[a-z]*.py; do echo "== $$table"; $(BIN)/python $$table || exit 1; done
 
 publish: book-strict ## build strictly and push the pages to the gh-pages branch of origin
 	$(BIN)/ghp-import --no-jekyll --push --force --message "Publish the book" _build/html
