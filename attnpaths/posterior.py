@@ -882,14 +882,20 @@ def sample_posterior(
     >>> posterior.order_parameter.shape
     (4, 500, 2, 2)
     """
-    flat = np.ndim(y) == 1
+    flat = as_array("y", y).ndim == 1
     xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
     draws, warmup = as_count("draws", draws), as_count("warmup", warmup)
     chains = as_count("chains", chains)
     density = FactorDensity(TrainingData(xi, y), architecture, temperature)
     _require_mici()
 
-    run = _Run(density, draws, warmup, chains, _seed(seed), checkpoint)
+    try:
+        run = _Run(density, draws, warmup, chains, _seed(seed), checkpoint)
+    except LinAlgError as error:
+        raise ValueError(
+            "y must be smaller beside temperature and xi: the order parameters that fit overflow "
+            f"double precision (largest label {np.abs(y).max():g}, temperature {temperature:g})"
+        ) from error
     complete = run.sample(as_count("n_jobs", n_jobs) if n_jobs is not None else None, progress)
     posterior = run.posterior(flat, complete)
     problems = posterior.problems()
