@@ -274,6 +274,24 @@ def test_prune_explains_what_it_cannot_read(problem, digit_heads, tmp_path, caps
     failure(capsys, "prune", digit_heads, "-N", "0", code=2)
 
 
+def test_train_makes_heads_that_prune_reads(tmp_path, capsys):
+    pytest.importorskip("torch")
+    options = ["--data", "digits", "--heads", "2", "2", "--width", "16", "--key-width", "4"]
+    options += ["--batch", "4", "--validation-tasks", "20", "--test-tasks", "20", "--quiet"]
+    folder = tmp_path / "run"
+    assert main(["train", "--steps", "2", *options, "--folder", str(folder)]) == 0
+    assert "best of 2 steps" in capsys.readouterr().out
+    # A longer run goes on from the checkpoint of the shorter one.
+    assert main(["train", "--steps", "3", *options, "--folder", str(folder)]) == 0
+    heads = folder / "trained_heads.npz"
+    sizes = ["--examples", "20", "--tasks", "20", "-T", "1", "--no-progress"]
+    assert main(["prune", str(heads), *sizes]) == 0
+    assert "theory: accuracy on 20 tasks" in capsys.readouterr().out
+    assert "no folder" in failure(
+        capsys, "train", "--steps", "2", *options, "--output", tmp_path / "none" / "heads.npz"
+    )
+
+
 def test_data_says_what_is_there_and_what_is_not(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTNPATHS_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
