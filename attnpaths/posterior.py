@@ -328,6 +328,9 @@ class Laplace:
         U_1, ..., U_L, u where the density over Bartlett's coordinates is largest.
     log_evidence : float
         Log of the probability density of the labels given inputs, architecture and temperature.
+    skewness : float
+        Largest distance between the mean and the mode along a principal direction, in standard
+        deviations. Above 1 the posterior is far from Gaussian: sample it instead.
     architecture : Architecture
     temperature : float
     """
@@ -336,6 +339,7 @@ class Laplace:
     standard_deviation: Array
     mode: tuple[Array, ...]
     log_evidence: float
+    skewness: float
     architecture: Architecture
     temperature: float
     _jacobian: Array = field(repr=False, compare=False)
@@ -420,7 +424,10 @@ def laplace_approximation(order_parameter: OrderParameter) -> Laplace:
     bend = np.sum(over + under - 2 * here, axis=0) / half**2
     gradients = sum(up.gradient + down.gradient for up, down in zip(above, below, strict=True))
     third = root.T @ (gradients - 2 * len(x) * point.gradient) / half**2
-    mean = here + bend / 2 - jacobian @ third / 2
+    # U at the mean of x, not at its mode: to the same order as a step along the Jacobian, and
+    # positive definite. A step beyond a standard deviation is no small correction: it stops there.
+    shift = np.clip(-third / 2, -1, 1)
+    mean = density.matrices(x + root @ shift)[0] + bend / 2
     log_evidence = (
         -point.value
         - density.constant
@@ -432,6 +439,7 @@ def laplace_approximation(order_parameter: OrderParameter) -> Laplace:
         standard_deviation=np.sqrt(np.sum(jacobian**2, axis=-1)),
         mode=tuple(B @ B.T for B in point.products),
         log_evidence=float(log_evidence),
+        skewness=float(np.abs(third).max() / 2),
         architecture=architecture,
         temperature=temperature,
         _jacobian=jacobian,

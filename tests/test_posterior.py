@@ -292,6 +292,7 @@ def test_laplace_approximation_has_the_moments_of_the_draws():
     assert np.abs((laplace.mean - posterior.mean) / spread).max() < 0.12
     np.testing.assert_allclose(laplace.standard_deviation, spread, rtol=0.15)
     # Better than the saddle point, and than the mode alone.
+    assert laplace.skewness < 0.5
     distance = np.linalg.norm(laplace.mean - posterior.mean)
     assert distance < np.linalg.norm(saddle.matrix - posterior.mean) / 1.5
     np.testing.assert_allclose(
@@ -323,6 +324,14 @@ def test_evidence_does_not_depend_on_redundant_examples_being_rotated_away():
     assert laplace_approximation(saddle).log_evidence == pytest.approx(
         laplace_approximation(same).log_evidence, abs=1e-6
     )
+
+
+def test_laplace_approximation_far_from_its_limit_says_so_and_stays_positive():
+    xi, y, _, _ = chapter.markov_task(1, 20, 1)
+    network = attnpaths.Architecture((2, 2), 10)
+    laplace = laplace_approximation(attnpaths.solve_order_parameter(xi, y, network, 0.01))
+    assert laplace.skewness > 1
+    assert np.linalg.eigvalsh(laplace.mean)[0] > 0
 
 
 def test_laplace_approximation_says_what_it_needs():
