@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -35,6 +36,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
 from attnpaths._files import read_arrays, write_result
+from attnpaths._threads import one_blas_thread
 from attnpaths._validation import Array, as_array, as_count, as_positive, check_overflow
 from attnpaths.kernels import PathKernelMap
 from attnpaths.paths import as_heads
@@ -52,6 +54,9 @@ __all__ = [
 DENSE_COORDINATES = 40
 # Up to this many, the inverse Hessian that L-BFGS has built is kept as a matrix for the next solve.
 METRIC_COORDINATES = 2500
+# Up to this many labels the matrices are too small for several threads of BLAS, which then cost
+# more than they bring, and far more on a busy machine.
+ONE_THREAD_SIZE = 250
 # How many data sets keep their prepared kernels.
 PREPARED_DATA_SETS = 2
 # Steps of Lanczos iteration that look for a direction of negative curvature in larger problems.
@@ -480,8 +485,10 @@ def solve_order_parameter(
             data = start._data
     problem = Problem(data, architecture, temperature)
     x = problem.start(start)
+    threads = one_blas_thread() if len(data.labels) <= ONE_THREAD_SIZE else nullcontext()
     try:
-        return _solve(problem, x, metric, tol, max_evaluations, check_minimum)
+        with threads:
+            return _solve(problem, x, metric, tol, max_evaluations, check_minimum)
     except LinAlgError as error:
         raise ValueError(
             "y must be smaller beside temperature and xi: the order parameters that fit overflow; "
