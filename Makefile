@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 PAGE := _build/html/index.html
 SOURCES := $(shell find attnpaths -name '*.py' -o -name '*.js' -o -name '*.css')
 
+# JOBS processes fill the cores: one thread of linear algebra in each.
+book book-strict test test-all test-notebooks: export OMP_NUM_THREADS := $(or $(OMP_NUM_THREADS),1)
+
 .DEFAULT_GOAL := help
 .PHONY: help install book book-strict serve lab test test-all test-notebooks test-browser lint \
         format benchmark publish clean distclean
