@@ -12,9 +12,11 @@ import attnpaths.reproduce as module
 from attnpaths.cli import main
 from attnpaths.published import published_case
 from attnpaths.report import (
+    RULE,
     FigureResult,
     Number,
     Statement,
+    load_report,
     prediction_interval,
     report_html,
     report_markdown,
@@ -198,6 +200,35 @@ def test_figures_are_drawn_from_the_json_alone(small_run):
         draw("2c", {"status": "not computed"})
     with pytest.raises(ValueError, match="name"):
         draw("9z", report["figures"]["2c"])
+
+
+def test_the_shipped_report_holds_every_figure_and_follows_the_rule():
+    report = load_report()
+    assert list(report["figures"]) == list(FIGURES)
+    assert report["rule"] == RULE
+    for figure in report["figures"].values():
+        assert figure["status"] == "done"
+        statements = {
+            entry["name"]: Statement(
+                entry["name"],
+                entry["text"],
+                [True] * entry["holds"] + [False] * (entry["seeds"] - entry["holds"]),
+            )
+            for entry in figure["statements"]
+        }
+        for entry in figure["statements"]:
+            assert statements[entry["name"]].verdict == entry["verdict"]
+        for entry in figure["numbers"]:
+            number = Number(
+                entry["quantity"], entry["values"], entry["published"], "", entry["statement"]
+            )
+            assert number.verdict(statements) == entry["verdict"]
+            if entry["values"]:
+                assert entry["mean"] == pytest.approx(np.mean(entry["values"]), rel=1e-4)
+        # What differs is explained.
+        for entry in [*figure["numbers"], *figure["statements"]]:
+            if entry["verdict"] in ("reproduced in kind", "not reproduced"):
+                assert entry["why"], entry
 
 
 @pytest.mark.slow
