@@ -743,7 +743,7 @@ def pruning_study(
         "training": 600,
         "validation": 2000,
         "test": 4000,
-        "fine_tuning": 4000,
+        "fine_tuning": 4000 if len(trained.weights) <= 32 else 1000,  # costs tasks times paths
         **(sizes or {}),
     }
     network = trained.path_network()
@@ -754,7 +754,7 @@ def pruning_study(
     }
     (xi, y), test = sets["training"], sets["test"]
     bar = tqdm(
-        total=len(widths) * len(PRUNING_TEMPERATURES) + 7 * (1 + tune),
+        total=len(widths) * len(PRUNING_TEMPERATURES) + (len(widths) + 4) * (1 + tune),
         desc="pruning",
         disable=not progress,
     )
@@ -770,7 +770,7 @@ def pruning_study(
                 Architecture(trained.heads, width),
                 temperature,
                 start=previous,
-                tol=1e-6,
+                tol=1e-5,
                 check_minimum=False,
             )
             predictor = PathNetwork.from_theory(xi, y, previous, temperature)
