@@ -103,12 +103,17 @@ def _one_shot_draw(
 
 def settings(context: Context, name: str) -> dict[str, Any]:
     """What decides the result of one panel."""
-    size = 3 if _coarse(context) else 10
-    heads = MANY_HEADS if name == "3f" else _heads_name(context)
+    coarse = _coarse(context)
+    if name == "3f":
+        heads, grid = MANY_HEADS, f"N = 10, {1 if coarse else 4} temperatures"
+    else:
+        heads, size = _heads_name(context), 3 if coarse else 10
+        grid = f"{size} widths, {size} temperatures"
     return {
-        "grid": f"{size} widths, {size} temperatures",
+        "grid": grid,
         "draws": draw_count(context),
         "heads": f"{Path(heads).stem} ({_digest(heads)})",
+        **({"quick": True} if context.quick else {}),
     }
 
 
@@ -458,12 +463,13 @@ def _sd(values: Any) -> Any:
     return values.std(axis=0, ddof=1) if len(values) > 1 else None
 
 
-def _pruning_draw(name: str, _: str, seed: int, temperatures: list[float]) -> dict[str, Any]:
+def _pruning_draw(
+    name: str, _: str, seed: int, temperatures: list[float], examples: int
+) -> dict[str, Any]:
     """Pruning curves of one draw: by the theory's score, and at random."""
     trained = load_trained_heads(name)
-    training, validation, test = (
-        draw_set(trained, part, seed) for part in ("training", "validation", "test")
-    )
+    training = draw_set(trained, "training", seed, examples)
+    validation, test = (draw_set(trained, part, seed) for part in ("validation", "test"))
     grid = solve_grid(
         training.xi,
         training.y,
@@ -495,7 +501,8 @@ def figure_3f(context: Context) -> FigureResult:
     _trained(MANY_HEADS)
     temperatures = [1.0] if _coarse(context) else [1.5, 1.0, 0.5, 0.25]
     count, version = draw_count(context), _digest(MANY_HEADS)
-    items = [(MANY_HEADS, version, seed, temperatures) for seed in range(count)]
+    examples = 200 if context.quick else 600
+    items = [(MANY_HEADS, version, seed, temperatures, examples) for seed in range(count)]
     draws = context.map("pruning", _pruning_draw, items)
     accuracy, at_random = _stack(draws, "accuracy"), _stack(draws, "random")
     dropped = draws[0]["dropped"]
@@ -518,8 +525,8 @@ def figure_3f(context: Context) -> FigureResult:
     ]
     series = {"dropped": dropped, "theory": accuracy, "random": at_random}
     note = (
-        f"2 layers of 8 heads, trained for {_training(MANY_HEADS)}; U at N = 10, {len(draws)} "
-        "draws of tasks, no fine-tuning."
+        f"2 layers of 8 heads, trained for {_training(MANY_HEADS)}; U at N = 10 from P = "
+        f"{examples} training tasks, {len(draws)} draws of tasks, no fine-tuning."
     )
     return FigureResult(numbers, statements, series, note)
 
