@@ -208,7 +208,7 @@ def test_posterior_equals_sampling_every_weight():
         w = torch.tensor(position, requires_grad=True)
         value = w @ w / 2 + torch.sum((outputs(w)[:5] - labels) ** 2) / (2 * temperature)
         value.backward()
-        return w.grad.numpy(), float(value)
+        return w.grad.numpy(), value.item()
 
     system = mici.systems.EuclideanMetricSystem(
         neg_log_dens=lambda w: gradient(w)[1], grad_neg_log_dens=gradient
