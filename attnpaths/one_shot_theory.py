@@ -1,10 +1,10 @@
-"""The theory on trained heads of the one-shot task, and the results of it that the book stores.
+"""The theory on trained heads of the one-shot task, and the results of it that are stored.
 
 `task_path_inputs` sends tasks through trained heads; `solve_grid` solves the theory on a grid of
 widths and temperatures, each point started from the one before; `Grid.chosen` picks the temperature
 of each width by validation accuracy, by evidence, or, as the paper's code does, on the test set.
 
-What takes longer than a chapter may is stored in ``book/data`` and made again by
+What takes longer than a chapter may is stored in the package (`attnpaths.stored`) and made again by
 
     python -m attnpaths.one_shot_theory grid
     python -m attnpaths.one_shot_theory sampling
@@ -28,7 +28,7 @@ from scipy.special import softmax
 from tqdm import tqdm
 
 import attnpaths
-from attnpaths._files import read_arrays, write_result
+from attnpaths._files import check_output, read_arrays, write_result
 from attnpaths._validation import Array, as_array, as_choice, as_count, as_positive
 from attnpaths.kernels import kernel
 from attnpaths.order_parameter import (
@@ -51,6 +51,7 @@ from attnpaths.pruning import (
     pruning_curve,
     random_criterion,
 )
+from attnpaths.stored import STORED, load_stored
 from attnpaths.tasks.one_shot import (
     CHANNELS,
     FEATURES,
@@ -590,8 +591,8 @@ def load_grids(path: str | Path) -> StoredGrids:
 
     Parameters
     ----------
-    path : path
-        An .npz file.
+    path : path or str
+        An .npz file, or the name of a stored result, see `attnpaths.stored.stored_names`.
 
     Returns
     -------
@@ -600,9 +601,10 @@ def load_grids(path: str | Path) -> StoredGrids:
     Raises
     ------
     ValueError
-        If the file is damaged or holds something else.
+        If there is neither such a file nor such a name, or the file is damaged or holds something
+        else.
     """
-    arrays = read_arrays([path])
+    arrays = read_arrays([path]) if Path(path).suffix == ".npz" else load_stored(str(path))
     try:
         about = json.loads(str(arrays["about"]))
         names = [key[len("accuracy_") :] for key in arrays if key.startswith("accuracy_")]
@@ -866,13 +868,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Make stored results again; see the module's docstring."""
     parser = argparse.ArgumentParser(
         prog="python -m attnpaths.one_shot_theory",
-        description="Make again the results on trained heads that the book stores.",
+        description="Make again the stored results on trained heads, which the book reads.",
     )
     parser.add_argument("what", choices=("grid", "sampling", "pruning"))
     parser.add_argument("network", nargs="?", default="2x4_seed0", help="name or .npz of heads")
     parser.add_argument("--draws", type=int, default=10, help="draws of training tasks (grid)")
     parser.add_argument("--resolve", action="store_true", help="solve again after drops (pruning)")
-    parser.add_argument("--out", type=Path, default=Path("book/data"), help="folder of the result")
+    parser.add_argument(
+        "--out", type=Path, default=STORED, help="folder of the result; default the package's own"
+    )
     parser.add_argument(
         "--cache", type=Path, default=Path("runs/theory"), help="folder of what is done already"
     )
@@ -883,12 +887,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", type=int, default=160, help="draws kept a chain (sampling)")
     parser.add_argument("--warmup", type=int, default=80, help="draws before those (sampling)")
     arguments = parser.parse_args(argv)
-    name = arguments.network
+    name, stem = arguments.network, Path(arguments.network).stem
+    kind = "json" if arguments.what == "pruning" else "npz"
+    try:
+        output = check_output(arguments.out / f"{arguments.what}_{stem}.{kind}")
+    except OSError as error:
+        parser.error(str(error))
     if arguments.what == "grid":
-        result = make_grids(name, range(arguments.draws), arguments.cache)
-        write_result(arguments.out / f"grid_{Path(name).stem}.npz", result)
+        write_result(output, make_grids(name, range(arguments.draws), arguments.cache))
     elif arguments.what == "sampling":
-        stem = Path(name).stem
         stored = load_grids(arguments.out / f"grid_{stem}.npz").grids[0]
         chosen = dict(zip(stored.widths, stored.temperatures[stored.chosen()], strict=True))
         arguments.cache.mkdir(parents=True, exist_ok=True)
@@ -910,14 +917,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         command += f" --warmup {arguments.warmup}"
         merged = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
         merged["about"] = np.array(json.dumps({"command": command, **_about(name, trained)}))
-        write_result(arguments.out / f"sampling_{stem}.npz", merged)
+        write_result(output, merged)
     else:
         trained = load_trained_heads(name)
         command = f"python -m attnpaths.one_shot_theory pruning {name}"
         command += " --resolve" if arguments.resolve else ""
         study = pruning_study(trained, resolve=arguments.resolve)
         about = {"command": command, **_about(name, trained)}
-        write_result(arguments.out / f"pruning_{Path(name).stem}.json", {"about": about, **study})
+        write_result(output, {"about": about, **study})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Make the stored samples of the chapter "How exact is the theory?".
 
-    python scripts/sample_finite_width.py [--jobs 2] [--output book/data/finite_width.npz]
+    python scripts/sample_finite_width.py [--jobs 2] [--output FILE.npz]
 
-Takes a quarter of an hour on two free cores. Every finished part is saved; started again, only
-missing parts are computed.
+They go where `attnpaths.stored` reads them, unless another file is named. Takes a quarter of an
+hour on two free cores. Every finished part is saved; started again, only missing parts are
+computed.
 """
 
 import argparse
@@ -25,9 +26,10 @@ from attnpaths import (
 from attnpaths._files import atomic_path
 from attnpaths.order_parameter import TrainingData
 from attnpaths.posterior import FactorDensity
+from attnpaths.stored import STORED
 from attnpaths.tasks.hidden_markov import HiddenMarkovChain, four_path_heads, task_path_inputs
 
-OUTPUT = Path(__file__).resolve().parents[1] / "book" / "data" / "finite_width.npz"
+OUTPUT = STORED / "finite_width.npz"
 WIDTHS = (1, 2, 3, 5, 10, 30, 50, 100, 300, 500, 1000)  # the paper's, and four below
 DATA_SEEDS = range(20)
 SCALING_WIDTHS = (5, 10, 20, 40, 80)

@@ -35,6 +35,12 @@ def test_contents_list_every_page_once():
     assert sorted(LISTED) == sorted(pages)
 
 
+def test_chapters_have_no_file_beside_them():
+    """On Colab there is none: what a chapter reads is the package's."""
+    kinds = {path.suffix for path in (ROOT / "book").glob("[!._]*")}
+    assert kinds == {".bib", ".ipynb", ".md"}  # a folder has no suffix
+
+
 @pytest.mark.parametrize("name", list(public_modules()))
 def test_reference_lists_the_module(name):
     reference = "".join(path.read_text() for path in (ROOT / "book").glob("api_*.md"))

@@ -16,11 +16,10 @@ from attnpaths import posterior as sampling
 from attnpaths.order_parameter import TrainingData
 from attnpaths.posterior import FactorDensity, SamplingWarning, laplace_approximation
 from attnpaths.predictor import gaussian_prediction
+from attnpaths.stored import load_stored
 
-ROOT = Path(__file__).resolve().parents[1]
-STORED = ROOT / "book" / "data" / "finite_width.npz"
-sys.path.insert(0, str(ROOT / "scripts"))
-import sample_finite_width as chapter  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+import sample_finite_width as chapter
 
 
 def sample(xi, y, network, temperature, **options):
@@ -555,8 +554,7 @@ def test_bad_level_and_bad_examples_are_named(problem):
 
 @pytest.fixture(scope="module")
 def stored():
-    with np.load(STORED, allow_pickle=False) as file:
-        return dict(file)
+    return load_stored("finite_width")
 
 
 def test_all_parts_of_the_chapter_are_stored(stored):

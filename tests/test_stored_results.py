@@ -2,13 +2,11 @@
 
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attnpaths import Architecture, head_scores, solve_order_parameter
-from attnpaths._files import read_arrays
 from attnpaths.one_shot_theory import draw_set, grid_of_draw, load_grids
 from attnpaths.pruning import (
     empirical_criterion,
@@ -17,47 +15,50 @@ from attnpaths.pruning import (
     measured_drop_criterion,
     pruning_curve,
 )
+from attnpaths.stored import STORED, command_of, load_stored, stored_names
 from attnpaths.trained import load_trained_heads
 
-DATA = Path(__file__).resolve().parents[1] / "book" / "data"
-GRIDS = sorted(DATA.glob("grid_*.npz"))
-SAMPLINGS = sorted(DATA.glob("sampling_*.npz"))
-STUDIES = sorted(DATA.glob("pruning_*.json"))
+GRIDS, SAMPLINGS, STUDIES = (stored_names(kind) for kind in ("grid", "sampling", "pruning"))
 
 needs_omniglot = pytest.mark.skipif(
     not os.environ.get("ATTNPATHS_DATA"), reason="needs Omniglot: ATTNPATHS_DATA is not set"
 )
 
 
-def names(paths):
-    return [path.stem for path in paths]
-
-
 def test_results_are_stored_and_small():
     assert GRIDS
     assert SAMPLINGS
     assert STUDIES
-    for path in DATA.iterdir():
+    for path in STORED.iterdir():
         assert path.stat().st_size < 2e6, path
+    assert sorted(path.stem for path in STORED.iterdir()) == stored_names()
 
 
-@pytest.mark.parametrize("path", [*GRIDS, *SAMPLINGS, *STUDIES], ids=lambda path: path.stem)
-def test_each_result_says_how_it_was_made(path):
-    if path.suffix == ".json":
-        about = json.loads(path.read_text())["about"]
-    else:
-        about = json.loads(str(read_arrays([path])["about"]))
-    assert about["command"].startswith("python -m attnpaths.one_shot_theory ")
+@pytest.mark.parametrize("name", [*GRIDS, *SAMPLINGS, *STUDIES])
+def test_each_result_says_how_it_was_made(name):
+    about = load_stored(name)["about"]
+    about = about if isinstance(about, dict) else json.loads(str(about))
+    assert about["command"].startswith(command_of(name))
     assert about["network"] in about["command"]
     shipped = load_trained_heads(about["network"]).metadata
     assert about["training"]["accuracies"] == shipped["accuracies"]  # of the very heads shipped
 
 
+def test_results_are_read_from_any_folder_and_a_missing_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_grids(GRIDS[0]).about["network"] == GRIDS[0].removeprefix("grid_")
+    with pytest.raises(ValueError, match=r"pruning_2x4_seed0.*got 'pruning_9x9'") as error:
+        load_stored("pruning_9x9")
+    assert "python -m attnpaths.one_shot_theory pruning 9x9" in str(error.value)
+    with pytest.raises(ValueError, match="name must be that of a stored result"):
+        load_grids("somewhere/else")
+
+
 @needs_omniglot
 @pytest.mark.slow
-@pytest.mark.parametrize("path", GRIDS, ids=names(GRIDS))
-def test_one_width_of_a_grid(path):
-    stored = load_grids(path)
+@pytest.mark.parametrize("name", GRIDS)
+def test_one_width_of_a_grid(name):
+    stored = load_grids(name)
     trained = load_trained_heads(stored.about["network"])
     again, reached = grid_of_draw(
         trained, stored.about["draws"][0], widths=[1000], temperatures=[1.0, 0.5], progress=False
@@ -70,17 +71,17 @@ def test_one_width_of_a_grid(path):
     np.testing.assert_allclose(
         again.order_parameters, grid.order_parameters[here], rtol=1e-3, atol=1e-4
     )
-    for name in ("validation", "test", "digits"):
+    for part in ("validation", "test", "digits"):
         # an output next to zero may fall on the other side on another machine
-        np.testing.assert_allclose(again.accuracy[name], grid.accuracy[name][here], atol=0.003)
-        assert reached[name] == pytest.approx(stored.trained[name][0], abs=0.003)
+        np.testing.assert_allclose(again.accuracy[part], grid.accuracy[part][here], atol=0.003)
+        assert reached[part] == pytest.approx(stored.trained[part][0], abs=0.003)
 
 
 @needs_omniglot
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SAMPLINGS, ids=names(SAMPLINGS))
-def test_theory_beside_the_samples_and_samples_near_it(path):
-    stored = read_arrays([path])
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_theory_beside_the_samples_and_samples_near_it(name):
+    stored = load_stored(name)
     trained = load_trained_heads(json.loads(str(stored["about"]))["network"])
     last = int(np.argmax(stored["width"]))
     training = draw_set(trained, "training", 0)
@@ -96,24 +97,24 @@ def test_theory_beside_the_samples_and_samples_near_it(path):
 
 @needs_omniglot
 @pytest.mark.slow
-@pytest.mark.parametrize("path", STUDIES, ids=names(STUDIES))
-def test_cheap_scores_and_a_curve_of_a_pruning_study(path):
-    study = json.loads(path.read_text())
+@pytest.mark.parametrize("name", STUDIES)
+def test_cheap_scores_and_a_curve_of_a_pruning_study(name):
+    study = load_stored(name)
     trained = load_trained_heads(study["about"]["network"])
     network = trained.path_network()
     validation, test = (
         draw_set(trained, part, study["seed"], study["sizes"][part])
         for part in ("validation", "test")
     )
-    for name, criterion in {
+    for method, criterion in {
         "empirical U": empirical_criterion,
         "gradient": gradient_criterion,
         "magnitude": magnitude_criterion,
     }.items():
         for again, before in zip(
-            criterion(network, *validation), study["scores"][name], strict=True
+            criterion(network, *validation), study["scores"][method], strict=True
         ):
-            np.testing.assert_allclose(again, before, rtol=1e-3, err_msg=name)
+            np.testing.assert_allclose(again, before, rtol=1e-3, err_msg=method)
     for again, before in zip(measured_drop_criterion(network, *test), study["lost"], strict=True):
         np.testing.assert_allclose(again, before, atol=0.002)
     curve = pruning_curve(network, study["scores"]["gradient"], *test)
@@ -125,8 +126,7 @@ def test_cheap_scores_and_a_curve_of_a_pruning_study(path):
 @needs_omniglot
 @pytest.mark.slow
 def test_theory_scores_of_the_smallest_study():
-    path = min(STUDIES, key=lambda path: np.prod(json.loads(path.read_text())["heads"]))
-    study = json.loads(path.read_text())
+    study = min(map(load_stored, STUDIES), key=lambda study: np.prod(study["heads"]))
     trained = load_trained_heads(study["about"]["network"])
     xi, y = draw_set(trained, "training", study["seed"], study["sizes"]["training"])
     solution = solve_order_parameter(
