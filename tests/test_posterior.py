@@ -455,6 +455,21 @@ def test_extreme_widths_and_temperatures(widths, temperature):
         np.testing.assert_allclose(posterior.mean, np.eye(4), atol=0.01)
 
 
+@pytest.mark.slow
+def test_metric_of_large_problems_samples_the_same_posterior(monkeypatch):
+    xi, y, network = random_problem(3, (2, 2), (6, 8, 5), examples=8, features=8)
+    whole = sample(xi, y, network, 0.1, draws=200, warmup=50)
+    monkeypatch.setattr(sampling, "DENSE_COORDINATES", 10)
+    monkeypatch.setattr(sampling, "STIFF_DIRECTIONS", 5)
+    stiff = sample(xi, y, network, 0.1, draws=200, warmup=50)
+    assert stiff.diverging.mean() < 0.01
+    assert not np.array_equal(stiff.coordinates, whole.coordinates)
+    tables = [one.summary() for one in (stiff, whole)]
+    error = np.hypot(*(table["mcse_mean"] for table in tables))
+    z = (tables[0]["mean"] - tables[1]["mean"]) / error
+    assert np.abs(z).max() < 4.5
+
+
 def test_cost_of_a_draw_does_not_grow_with_width():
     rng = np.random.default_rng(0)
     xi = rng.normal(size=(10, 4, 5))
