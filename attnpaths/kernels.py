@@ -180,6 +180,18 @@ class PathKernelMap:
         Number of outputs m.
     stored_bytes : int
         Largest size of the stored pairwise kernels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(6, 4, 3))
+    >>> kernels = PathKernelMap(xi, 1 / 4)
+    >>> K = kernels.combine(np.eye(4))
+    >>> bool(np.allclose(K, kernel(xi, np.eye(4))))
+    True
+    >>> D = kernels.contract(np.ones((6, 6)))  # the transpose: <D, U> = <1, K>
+    >>> bool(np.isclose(np.trace(D), K.sum()))
+    True
     """
 
     def __init__(
@@ -213,18 +225,43 @@ class PathKernelMap:
             self.triangles[pair] = (product + product.T).ravel()[self.flat] / 2
 
     def to_pairs(self, U: Array) -> Array:
-        """Entries of a symmetric U by pair of paths, off-diagonal ones doubled."""
+        """Entries of a symmetric U by pair of paths, off-diagonal ones doubled.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> kernels = PathKernelMap(np.ones((3, 2, 1)), 1 / 2)
+        >>> kernels.to_pairs(np.array([[1.0, 2.0], [2.0, 3.0]]))  # U_11, 2 U_21, U_22
+        array([1., 4., 3.])
+        """
         return self.pair_weight * U[self.path_rows, self.path_columns]
 
     def from_pairs(self, pairs: Array) -> Array:
-        """Symmetric matrix with one entry a pair of paths."""
+        """Symmetric matrix with one entry a pair of paths.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> kernels = PathKernelMap(np.ones((3, 2, 1)), 1 / 2)
+        >>> kernels.from_pairs(np.array([1.0, 2.0, 3.0]))
+        array([[1., 2.],
+               [2., 3.]])
+        """
         D = np.empty((self.paths, self.paths))
         D[self.path_rows, self.path_columns] = pairs
         D[self.path_columns, self.path_rows] = pairs
         return D
 
     def pair_kernels(self) -> Array | None:
-        """All symmetrised, scaled pairwise kernels (pairs, P, P); None where not stored."""
+        """All symmetrised, scaled pairwise kernels (pairs, P, P); None where not stored.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> kernels = PathKernelMap(np.ones((3, 2, 1)), 1 / 2)
+        >>> kernels.pair_kernels().shape  # two paths: three pairs
+        (3, 3, 3)
+        """
         if self.triangles is None:
             return None
         kernels = np.empty((len(self.triangles), self.size**2))
@@ -233,7 +270,15 @@ class PathKernelMap:
         return kernels.reshape(-1, self.size, self.size)
 
     def combine(self, U: Array) -> Array:
-        """K of a symmetric U, shape (P m, P m); both triangles are filled."""
+        """K of a symmetric U, shape (P m, P m); both triangles are filled.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> kernels = PathKernelMap(np.ones((3, 2, 1)), 1 / 2)
+        >>> kernels.combine(np.eye(2))[0]  # two equal paths, averaged
+        array([1., 1., 1.])
+        """
         if self.triangles is not None:
             entries = self.to_pairs(U) @ self.triangles
             K = np.empty(self.size * self.size)
@@ -246,6 +291,14 @@ class PathKernelMap:
         """Transpose of `combine`: ``scale * sum_{mu nu} G C``, shape (Pi m, Pi m).
 
         G is symmetric; only its lower triangle is read.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> kernels = PathKernelMap(np.ones((3, 2, 1)), 1 / 2)
+        >>> kernels.contract(np.eye(3))
+        array([[1.5, 1.5],
+               [1.5, 1.5]])
         """
         if self.triangles is not None:
             pairs = self.triangles @ (self.entry_weight * G.ravel()[self.flat])

@@ -44,6 +44,7 @@ from attnpaths.paths import as_heads
 __all__ = [
     "Action",
     "Architecture",
+    "ConvergenceWarning",
     "OrderParameter",
     "action",
     "gp_order_parameter",
@@ -64,7 +65,21 @@ LANCZOS_STEPS = 12
 
 
 class ConvergenceWarning(RuntimeWarning):
-    """The point that a solver returns is not a minimum, or not known to be one."""
+    """The point that a solver returns is not a minimum, or not known to be one.
+
+    Examples
+    --------
+    Stop instead of going on with a point that is not a minimum:
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(6, 2, 3))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", ConvergenceWarning)
+    ...     solution = solve_order_parameter(xi, np.ones(6), Architecture((2,), 10), 0.1)
+    >>> solution.message
+    'gradient small enough'
+    """
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,10 @@ class Architecture:
     >>> network = Architecture((2, 2), 10)
     >>> network.paths, network.widths
     (4, (10.0, 10.0, 10.0))
+    >>> network.layers, network.sizes()
+    (2, (4, 2, 1))
+    >>> network.with_widths((10, 20, 30)).widths
+    (10.0, 20.0, 30.0)
     """
 
     heads: tuple[int, ...]
@@ -119,14 +138,28 @@ class Architecture:
         return int(np.prod(self.heads))
 
     def sizes(self, n_outputs: int = 1) -> tuple[int, ...]:
-        """Sizes of U_1, ..., U_L, u: the paths from each layer up, times the outputs."""
+        """Sizes of U_1, ..., U_L, u: the paths from each layer up, times the outputs.
+
+        Examples
+        --------
+        >>> Architecture((3, 2), 10).sizes()
+        (6, 2, 1)
+        >>> Architecture((3, 2), 10).sizes(n_outputs=5)
+        (30, 10, 5)
+        """
         sizes = [n_outputs]
         for count in reversed(self.heads):
             sizes.append(sizes[-1] * count)
         return tuple(reversed(sizes))
 
     def with_widths(self, widths: float | Sequence[float]) -> Architecture:
-        """Copy with other widths."""
+        """Copy with other widths.
+
+        Examples
+        --------
+        >>> Architecture((2, 2), 10, variances=2.0).with_widths(100)
+        Architecture(heads=(2, 2), widths=(100.0, 100.0, 100.0), variances=(2.0, 2.0, 2.0, 2.0))
+        """
         return Architecture(self.heads, widths, self.variances)
 
 
@@ -158,7 +191,16 @@ _SAVED = (
 
 
 class Action(NamedTuple):
-    """Value of the action, divided by the largest width, and its two parts."""
+    """Value of the action, divided by the largest width, and its two parts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network, xi = Architecture((2,), 10), np.random.default_rng(0).normal(size=(6, 2, 3))
+    >>> value = action(xi, np.ones(6), [np.eye(2)], network, 0.1)
+    >>> bool(np.isclose(value.total, value.energy + value.entropy))
+    True
+    """
 
     total: float
     energy: float
@@ -191,6 +233,16 @@ class OrderParameter:
         Evaluations of the action's gradient or of its Hessian times a vector.
     message : str
         Why the solver stopped.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network, xi = Architecture((2, 3), 10), np.random.default_rng(0).normal(size=(8, 6, 4))
+    >>> solution = solve_order_parameter(xi, np.resize([1.0, -1.0], 8), network, 0.1)
+    >>> solution.matrix.shape, [U.shape for U in solution.layers], solution.n_outputs
+    ((6, 6), [(6, 6), (3, 3)], 1)
+    >>> solution.converged, solution.gradient_norm < 1e-6, solution.readout > 0
+    (True, True, True)
     """
 
     layers: tuple[Array, ...]
@@ -234,6 +286,16 @@ class OrderParameter:
             If the name does not end in .npz.
         OSError
             If the file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> gp = gp_order_parameter(Architecture((2,), 10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.save(f"{folder}/gp.npz")
+        ...     again = OrderParameter.load(f"{folder}/gp.npz")
+        >>> again.architecture == gp.architecture
+        True
         """
         if Path(path).suffix != ".npz":
             raise ValueError(f"path must end in .npz, got {str(path)!r}")
@@ -267,6 +329,17 @@ class OrderParameter:
             If the file is damaged or holds something else.
         OSError
             If there is no such file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> network, xi = Architecture((2,), 10), np.random.default_rng(0).normal(size=(6, 2, 3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     solve_order_parameter(xi, np.ones(6), network, 0.1).save(f"{folder}/solution.npz")
+        ...     start = OrderParameter.load(f"{folder}/solution.npz")
+        >>> solve_order_parameter(xi, np.ones(6), network, 0.2, start=start).converged
+        True
         """
         arrays = read_arrays([path])
         needed = {"U_1", "heads", "widths", "variances", "temperature", *_SAVED}
@@ -309,6 +382,14 @@ class OrderParameter:
         ------
         ValueError
             If this order parameter was not solved for data.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> network, xi = Architecture((2,), 10), np.random.default_rng(0).normal(size=(6, 2, 3))
+        >>> solution = solve_order_parameter(xi, np.ones(6), network, 0.1)
+        >>> solution.hessian_minimum() > 0  # a proper minimum
+        True
         """
         if self._data is None or self.temperature is None:
             raise ValueError(

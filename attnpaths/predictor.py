@@ -20,7 +20,19 @@ __all__ = ["Prediction", "predict"]
 
 
 class Prediction(NamedTuple):
-    """Mean and variance of the output at new examples, each (P',) or (P', m)."""
+    """Mean and variance of the output at new examples, each (P',) or (P', m).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture, gp_order_parameter
+    >>> xi = np.random.default_rng(0).normal(size=(6, 2, 3))
+    >>> gp = gp_order_parameter(Architecture((2,), 10))
+    >>> mean, variance = predict(xi, np.ones(6), xi, gp, 0.1)
+    >>> lower, upper = mean - 2 * np.sqrt(variance), mean + 2 * np.sqrt(variance)
+    >>> bool((lower < 1).all() and (upper > mean).all())
+    True
+    """
 
     mean: Array
     variance: Array
