@@ -116,6 +116,11 @@ def test_page_needs_no_other_host_and_reports_no_error(visit, name):
     assert facts["broken"] == [], "images that do not load"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_page_with_its_data_is_quick_to_load(book_url, name):
+    assert (BOOK / name).stat().st_size < 1_600_000
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_equations_and_references_are_rendered(visit, name):
     facts, _ = visit(name)

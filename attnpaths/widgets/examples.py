@@ -34,7 +34,7 @@ __all__ = [
 TEST_EXAMPLES = 1000
 
 
-def paper_explorer(seed: int = 0, *, test_examples: int = 240, **options: Any) -> Explorer:
+def paper_explorer(seed: int = 0, *, test_examples: int = 150, **options: Any) -> Explorer:
     """Explorer of all three tasks: four paths, two noisy paths, one-shot digits.
 
     Parameters
@@ -42,7 +42,7 @@ def paper_explorer(seed: int = 0, *, test_examples: int = 240, **options: Any) -
     seed : int
         Seed of the data and of the random heads.
     test_examples : int
-        Test examples of each task; 240 keep the page's data below 2 MB.
+        Test examples of each task; 150 keep the page that shows it below 1.6 MB.
     **options
         Passed on to `Explorer`.
 
@@ -55,7 +55,7 @@ def paper_explorer(seed: int = 0, *, test_examples: int = 240, **options: Any) -
 
 
 def hidden_markov_explorer(
-    seed: int = 0, *, paths: Sequence[int] = (4, 2), test_examples: int = 300, **options: Any
+    seed: int = 0, *, paths: Sequence[int] = (4, 2), test_examples: int = 150, **options: Any
 ) -> Explorer:
     """Explorer of the hidden Markov chain task (the paper's Figure 2).
 
@@ -66,7 +66,7 @@ def hidden_markov_explorer(
     paths : sequence of {4, 2}
         Tasks to offer, see `four_path_task` and `two_path_task`.
     test_examples : int
-        Test examples of each task; 300 of two tasks keep the page's data below 2 MB.
+        Test examples of each task; 150 of two tasks keep the page that shows them below 1.6 MB.
     **options
         Passed on to `Explorer`.
 

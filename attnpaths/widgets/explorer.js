@@ -26,19 +26,26 @@ function decode(value, Type) {
   return new Type(bytes.slice().buffer); // a copy, so that the elements are aligned
 }
 
+/** What integer steps stand for: each row has the same scale. */
+function scaled(steps, scale) {
+  const values = new Float32Array(steps.length);
+  for (let i = 0; i < values.length; i++) values[i] = steps[i] * scale[i % scale.length];
+  return values;
+}
+
 /** One task: path inputs, labels and architecture, decoded once; see Task in explorer.py. */
 export class Task {
   constructor(spec) {
     Object.assign(this, spec);
     this.paths = spec.heads.reduce((a, b) => a * b, 1);
-    this.train = decode(spec.train, Float32Array);
     this.y = Float64Array.from(decode(spec.labels, Int8Array));
     this.P = this.y.length;
-    this.D = this.P ? this.train.length / (this.P * this.paths) : 0;
-    const row = this.paths * this.D;
-    const steps = decode(spec.test, Int16Array), scale = decode(spec.test_scale, Float32Array);
-    this.test = new Float32Array(steps.length);
-    for (let i = 0; i < steps.length; i++) this.test[i] = steps[i] * scale[i % row];
+    const scale = decode(spec.train_scale, Float32Array), bytes = decode(spec.train, Uint8Array);
+    this.D = scale.length / this.paths;
+    const threes = Int32Array.from({ length: bytes.length / 3 }, // 24 bits, the last of them the sign
+      (_, i) => ((bytes[3 * i] << 8) | (bytes[3 * i + 1] << 16) | (bytes[3 * i + 2] << 24)) >> 8);
+    this.train = scaled(threes, scale);
+    this.test = scaled(decode(spec.test, Int16Array), decode(spec.test_scale, Float32Array));
     this.yTest = decode(spec.test_labels, Int8Array);
     this.triangles = new Map();
   }

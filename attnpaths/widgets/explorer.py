@@ -5,8 +5,8 @@ of them. The data travels in the widget's state; the ES module beside this file 
 minimises the action and draws. In a static page the same module runs on a small stand-in for
 Jupyter's model, so that a published book needs no kernel, no server and no other host.
 
-Training inputs travel in single precision, test inputs in 16-bit steps of each feature's range.
-Python solves on the same rounded numbers, so that both give the same order parameter and the same
+Training inputs travel in 24-bit steps of each feature's range, test inputs in 16-bit steps. Python
+solves on the same rounded numbers, so that both give the same order parameter and the same
 accuracy.
 """
 
@@ -170,8 +170,9 @@ class ExplorerTask:
         self.name = str(name)
         self.architecture = Architecture(heads, 1, variances)
         paths = self.architecture.paths
-        self.xi = _single(as_array("xi", xi, ("P", paths, "N0")))
-        examples, _, features = self.xi.shape
+        given_xi = as_array("xi", xi, ("P", paths, "N0"))
+        self._train_steps, self._train_scale, self.xi = _in_steps(given_xi, bits=24)
+        examples, _, features = given_xi.shape
         self.y = _as_labels("y", y, examples)
         tests = as_array("xi_test", xi_test, ("P'", paths, features))
         self.y_test = _as_labels("y_test", y_test, len(tests))
@@ -204,10 +205,7 @@ class ExplorerTask:
         self.noise = 1.0
         if self.noises:
             self.noise = self.noises[0] if noise is None else as_number("noise", noise)
-        scale = np.abs(tests).max(axis=0) / np.iinfo(np.int16).max
-        self._test_scale = _single(np.where(scale > 0, scale, 1.0))
-        self._test_steps = np.round(tests / self._test_scale).astype(np.int16)
-        self.xi_test = _single(self._test_steps * self._test_scale)
+        self._test_steps, self._test_scale, self.xi_test = _in_steps(tests, bits=16)
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -299,9 +297,10 @@ class ExplorerTask:
             "heads": list(self.heads),
             "variances": list(self.architecture.variances),
             "features": self.xi.shape[2],
-            "train": self.xi.astype("<f4").tobytes(),
+            "train": _low_bytes(self._train_steps, 3),
+            "train_scale": self._train_scale.astype("<f4").tobytes(),
             "labels": self.y.astype("i1").tobytes(),
-            "test": self._test_steps.astype("<i2").tobytes(),
+            "test": _low_bytes(self._test_steps, 2),
             "test_scale": self._test_scale.astype("<f4").tobytes(),
             "test_labels": self.y_test.astype("i1").tobytes(),
             "path_names": self.path_names,
@@ -487,6 +486,20 @@ def _script_json(value: Any) -> str:
 
 def _single(value: Array) -> Array:
     return value.astype("f4").astype(float)
+
+
+def _in_steps(values: Array, bits: int) -> tuple[Array, Array, Array]:
+    """Signed integers of so many bits, their scale a path and feature, and what they stand for."""
+    largest = 2 ** (bits - 1) - 2  # one less than fits: rounding the scale may add one
+    scale = _single(np.abs(values).max(axis=0) / largest)
+    scale = np.where(scale > 0, scale, 1.0)
+    steps = np.round(values / scale)
+    return steps.astype(np.int32), scale, _single(steps * scale)
+
+
+def _low_bytes(steps: Array, count: int) -> bytes:
+    """The lowest bytes of each integer, which hold it if it is small enough."""
+    return steps.astype("<i4").view("u1").reshape(-1, 4)[:, :count].tobytes()
 
 
 def _as_labels(name: str, value: ArrayLike, count: int) -> Array:
