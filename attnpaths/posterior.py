@@ -78,7 +78,23 @@ STORED_BYTES = 2**28
 
 
 class SamplingWarning(RuntimeWarning):
-    """The draws are fewer than asked for, or not to be trusted."""
+    """The draws are fewer than asked for, or not to be trusted.
+
+    Examples
+    --------
+    Stop instead of going on with draws that are not to be trusted:
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from attnpaths import Architecture
+    >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+    >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", SamplingWarning)
+    ...     posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
+    >>> posterior.complete
+    True
+    """
 
 
 class FactorDensity:
@@ -104,6 +120,18 @@ class FactorDensity:
     ------
     ValueError
         If a width is not a whole number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture
+    >>> from attnpaths.order_parameter import TrainingData
+    >>> data = TrainingData(np.random.default_rng(0).normal(size=(6, 2, 3)), np.ones((6, 1)))
+    >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+    >>> mode = density.minimum(density.origin())
+    >>> value, gradient = density.value_and_gradient(mode)
+    >>> bool(np.abs(gradient).max() < 1e-3), [U.shape for U in density.matrices(mode)]
+    (True, [(2, 2), (1, 1)])
     """
 
     def __init__(self, data: TrainingData, architecture: Architecture, temperature: float) -> None:
@@ -159,7 +187,18 @@ class FactorDensity:
     # -- coordinates --------------------------------------------------------------------------
 
     def to_factors(self, entries: Array) -> list[Array]:
-        """Matrices A_1, ..., A_a of one vector of entries."""
+        """Matrices A_1, ..., A_a of one vector of entries.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> density.to_factors(np.array([1.0, 2.0, 3.0, 4.0]))
+        [array([[1., 0.], [2., 3.]]), array([[4.]])]
+        """
         factors = []
         for shape, (positions, part) in zip(self.shapes, self.parts, strict=True):
             factor = np.zeros(shape)
@@ -168,22 +207,66 @@ class FactorDensity:
         return factors
 
     def from_factors(self, factors: Sequence[Array]) -> Array:
-        """Entries of the matrices as one vector."""
+        """Entries of the matrices as one vector.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> density.from_factors([np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([[4.0]])])
+        array([1., 2., 3., 4.])
+        """
         parts = zip(factors, self.parts, strict=True)
         return np.concatenate([factor[positions] for factor, (positions, _) in parts])
 
     def entries(self, x: Array) -> Array:
-        """Entries of the factors at coordinates x."""
+        """Entries of the factors at coordinates x.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> density.entries(density.origin()) ** 2  # A_11, A_21, A_22, A_a at the prior's mode
+        array([1. , 0. , 0.9, 1. ])
+        """
         entries = x * self._scale
         entries[self._log] = self._at_zero * np.exp(entries[self._log])
         return entries
 
     def matrices(self, x: Array) -> list[Array]:
-        """U_1, ..., U_L, u at coordinates x."""
+        """U_1, ..., U_L, u at coordinates x.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 1000), 0.1)
+        >>> U, readout = density.matrices(density.origin())
+        >>> bool(np.allclose(U, np.eye(2), atol=0.01))
+        True
+        """
         return [B @ B.T for B in self.factors.products(self.to_factors(self.entries(x)))]
 
     def origin(self) -> Array:
-        """Coordinates near the infinite-width limit."""
+        """Coordinates near the infinite-width limit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> FactorDensity(data, Architecture((2,), 10), 0.1).origin()
+        array([0., 0., 0., 0.])
+        """
         identities = []
         for (rows, columns), full in zip(self.shapes, self.full, strict=True):
             factor = np.zeros((rows, columns))
@@ -194,7 +277,20 @@ class FactorDensity:
         return x
 
     def coordinates(self, order_parameter: OrderParameter) -> Array:
-        """Coordinates of a saddle point; all factors must be triangular."""
+        """Coordinates of a saddle point; all factors must be triangular.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture, solve_order_parameter
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> solution = solve_order_parameter(xi, np.ones(6), network, 0.1)
+        >>> density = FactorDensity(TrainingData(xi, np.ones((6, 1))), network, 0.1)
+        >>> x = density.coordinates(solution)
+        >>> bool(np.allclose(density.matrices(x)[0], solution.matrix))
+        True
+        """
         factors = self.factors.factorise(
             [*order_parameter.layers, np.atleast_2d(order_parameter.readout)]
         )
@@ -203,7 +299,20 @@ class FactorDensity:
         return entries / self._scale
 
     def prior_draw(self, rng: np.random.Generator) -> Array:
-        """Coordinates drawn from the prior."""
+        """Coordinates drawn from the prior.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.ones((6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> rng = np.random.default_rng(0)
+        >>> draws = [density.matrices(density.prior_draw(rng))[0] for _ in range(1000)]
+        >>> bool(np.allclose(np.mean(draws, axis=0), np.eye(2), atol=0.1))
+        True
+        """
         x = rng.normal(size=self.dimensions)
         squares = rng.chisquare(self._degrees)
         x[self._log] = np.sqrt(self._degrees / 2) * np.log(squares / self._degrees)
@@ -212,11 +321,36 @@ class FactorDensity:
     # -- density ------------------------------------------------------------------------------
 
     def point(self, x: Array) -> DensityPoint:
-        """Value and derivatives at x."""
+        """Value and derivatives at x.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.random.default_rng(0).normal(size=(6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> point = density.point(density.origin())
+        >>> point.gradient.shape, point.hessian().shape
+        ((4,), (4, 4))
+        """
         return DensityPoint(self, x)
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
-        """Minus log density (without `constant`) and gradient; infinite where it overflows."""
+        """Minus log density (without `constant`) and gradient; infinite where it overflows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.random.default_rng(0).normal(size=(6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> x, step = np.zeros(4), np.full(4, 1e-5)
+        >>> (above, _), (below, _) = (density.value_and_gradient(x + s) for s in (step, -step))
+        >>> bool(np.isclose((above - below) / 2, density.value_and_gradient(x)[1] @ step))
+        True
+        """
         try:
             with np.errstate(over="raise", invalid="raise"):
                 point = DensityPoint(self, x)
@@ -225,7 +359,19 @@ class FactorDensity:
             return np.inf, np.zeros_like(x)
 
     def minimum(self, start: Array) -> Array:
-        """Coordinates of the mode that is reached from a starting point."""
+        """Coordinates of the mode that is reached from a starting point.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> from attnpaths.order_parameter import TrainingData
+        >>> data = TrainingData(np.random.default_rng(0).normal(size=(6, 2, 3)), np.ones((6, 1)))
+        >>> density = FactorDensity(data, Architecture((2,), 10), 0.1)
+        >>> first, second = density.minimum(density.origin()), density.minimum(np.ones(4))
+        >>> bool(np.allclose(density.matrices(first)[0], density.matrices(second)[0], atol=1e-3))
+        True
+        """
         options = {"maxcor": 30, "ftol": 1e-13, "gtol": 1e-6, "maxiter": 2000, "maxfun": 4000}
         return minimize(
             self.value_and_gradient, start, jac=True, method="L-BFGS-B", options=options
@@ -333,6 +479,15 @@ class Laplace:
         deviations. Above 1 the posterior is far from Gaussian: sample it instead.
     architecture : Architecture
     temperature : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture, solve_order_parameter
+    >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+    >>> laplace = laplace_approximation(solve_order_parameter(xi, np.ones(6), network, 0.1))
+    >>> laplace.mean.shape, laplace.standard_deviation.shape, laplace.skewness < 1
+    ((2, 2), (2, 2), True)
     """
 
     mean: Array
@@ -345,7 +500,18 @@ class Laplace:
     _jacobian: Array = field(repr=False, compare=False)
 
     def covariance(self) -> Array:
-        """Posterior covariance of all pairs of entries of U_1, shape (Pi m, Pi m, Pi m, Pi m)."""
+        """Posterior covariance of all pairs of entries of U_1, shape (Pi m, Pi m, Pi m, Pi m).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture, solve_order_parameter
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> laplace = laplace_approximation(solve_order_parameter(xi, np.ones(6), network, 0.1))
+        >>> variance = laplace.covariance()[0, 1, 0, 1]  # of U_12
+        >>> bool(np.isclose(variance, laplace.standard_deviation[0, 1] ** 2))
+        True
+        """
         size = len(self.mean)
         flat = self._jacobian.reshape(size * size, -1)
         return (flat @ flat.T).reshape((size,) * 4)
@@ -473,6 +639,18 @@ class Posterior:
         Whether all draws were made that were asked for.
     seed : int
         Reproduces the draws bit for bit on the same machine.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture
+    >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+    >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+    >>> posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
+    >>> posterior.chains, posterior.draws, posterior.order_parameter.shape
+    (1, 20, (1, 20, 2, 2))
+    >>> [U.shape for U in posterior.layers], posterior.readout.shape, posterior.mean.shape
+    ([(1, 20, 2, 2)], (1, 20), (2, 2))
     """
 
     coordinates: Array
@@ -547,6 +725,17 @@ class Posterior:
         ------
         ValueError
             If `xi_new` is not finite or of another shape.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+        >>> posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
+        >>> mean, variance = posterior.predict(xi)
+        >>> bool((mean > 0).all()), variance.shape
+        (True, (6,))
         """
         means, variances = self._moments(xi_new, max_draws)
         return Prediction(
@@ -584,6 +773,18 @@ class Posterior:
         ------
         ValueError
             If `level` is not between 0 and 1, or `xi_new` is not finite or of another shape.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+        >>> posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
+        >>> lower, upper = posterior.interval(xi, 0.9)
+        >>> wider_lower, wider_upper = posterior.interval(xi, 0.9, noise=True)
+        >>> bool((wider_lower < lower).all() and (upper < wider_upper).all())
+        True
         """
         if not 0 < as_number("level", level) < 1:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
@@ -614,6 +815,17 @@ class Posterior:
         ------
         ImportError
             If ArviZ is missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+        >>> posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
+        >>> data = posterior.to_inference_data()
+        >>> data.posterior["U"].dims, data.posterior["path"].values.tolist()
+        (('chain', 'draw', 'path', 'other_path'), ['(1)', '(2)'])
         """
         az = _arviz()
         paths, outputs = self._labels(), self._density.data.outputs
@@ -648,6 +860,18 @@ class Posterior:
         ------
         ImportError
             If ArviZ is missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> settings = dict(draws=100, warmup=50, chains=2, seed=0, n_jobs=1, progress=False)
+        >>> table = sample_posterior(xi, np.ones(6), network, 0.1, **settings).summary()
+        >>> table.index.tolist()
+        ['U[(1), (1)]', 'U[(2), (1)]', 'U[(2), (2)]', 'readout']
+        >>> bool(table.loc["U[(1), (1)]", "sd"] > 0)
+        True
         """
         az = _arviz()
         size = self.order_parameter.shape[-1]
@@ -675,6 +899,15 @@ class Posterior:
         ------
         ImportError
             If ArviZ is missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture
+        >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+        >>> settings = dict(draws=20, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+        >>> sample_posterior(xi, np.ones(6), network, 0.1, **settings).problems()
+        []
         """
         found = []
         if count := int(self.diverging.sum()):
@@ -883,12 +1116,11 @@ def sample_posterior(
     --------
     >>> import numpy as np
     >>> from attnpaths import Architecture
-    >>> xi = np.random.default_rng(0).normal(size=(6, 2, 3))
-    >>> posterior = sample_posterior(
-    ...     xi, np.ones(6), Architecture((2,), 10), 0.1, draws=500, seed=0, n_jobs=1, progress=False
-    ... )
+    >>> xi, network = np.random.default_rng(0).normal(size=(6, 2, 3)), Architecture((2,), 10)
+    >>> settings = dict(draws=50, warmup=50, chains=1, seed=0, n_jobs=1, progress=False)
+    >>> posterior = sample_posterior(xi, np.ones(6), network, 0.1, **settings)
     >>> posterior.order_parameter.shape
-    (4, 500, 2, 2)
+    (1, 50, 2, 2)
     """
     flat = as_array("y", y).ndim == 1
     xi, y, architecture, temperature = check_problem(xi, y, architecture, temperature)
