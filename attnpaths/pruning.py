@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import lsmr
-from scipy.stats import binomtest, rankdata
 
 from attnpaths._validation import Array, as_array, as_count, as_positive
 from attnpaths.kernels import kernel
@@ -930,6 +929,8 @@ def wilson_interval(
     ValueError
         If there are more successes than trials, or the level is not between 0 and 1.
     """
+    from scipy.stats import binomtest  # loads as long as all the rest: only when it is needed
+
     counts = as_array("successes", successes)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
@@ -1023,6 +1024,8 @@ def rank_correlation(
     >>> round(result.correlation, 12), 0.03 < result.p_value < 0.05  # one of 24 orders
     (1.0, True)
     """
+    from scipy.stats import rankdata
+
     permutations = as_count("permutations", permutations)
     if len(scores) != len(lost) or not len(scores):
         raise ValueError(f"lost must be for {len(scores)} networks like scores, got {len(lost)}")

@@ -46,6 +46,13 @@ def test_the_module_does_not_load_matplotlib():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_package_loads_nothing_slow():
+    slow = "arviz matplotlib mici pandas scipy.stats sklearn torch"
+    code = f"import sys, attnpaths; sys.exit(str([m for m in {slow.split()} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+
+
 def test_colours_of_all_regimes_and_paths_differ():
     colours = [*COLOURS.values(), *PATH_COLOURS.values()]
     assert len({colour.lower() for colour in colours}) == len(colours)
