@@ -152,7 +152,14 @@ def _heads(layers: Sequence[ArrayLike]) -> tuple[int, ...]:
 
 
 class Target(NamedTuple):
-    """Labels as the theory needs them: numbers (P,) or (P, m), and the classes they stand for."""
+    """Labels as the theory needs them: numbers (P,) or (P, m), and the classes they stand for.
+
+    Examples
+    --------
+    >>> values, classes = encode_target(["cat", "dog", "owl", "dog"])
+    >>> values.shape, classes.tolist()
+    ((4, 3), ['cat', 'dog', 'owl'])
+    """
 
     values: Array
     classes: Array | None
@@ -284,6 +291,16 @@ def choose_temperature(
     ------
     ValueError
         If the bounds are not positive and increasing, or see `attnpaths.solve_order_parameter`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture
+    >>> xi = np.random.default_rng(0).normal(size=(20, 2, 3))
+    >>> y = xi[:, 0, 0] + 0.1 * np.random.default_rng(1).normal(size=20)
+    >>> solution = choose_temperature(xi, y, Architecture((2,), 10), (1e-4, 1.0))
+    >>> 1e-4 < solution.temperature < 0.1  # noise of variance 0.01
+    True
     """
     low, high = _check_bounds("bounds", bounds)
 
@@ -398,6 +415,8 @@ class AttentionPathModel(BaseEstimator):
     >>> model = AttentionPathModel(BilinearAttention([np.zeros((2, 3, 3))]), 50, 0.1)
     >>> model.fit(x, labels).score(x, labels)
     0.9
+    >>> model.classes_.tolist(), [layer.shape for layer in model.head_scores_]
+    (['hop', 'stay'], [(2,)])
     """
 
     def __init__(
@@ -438,6 +457,14 @@ class AttentionPathModel(BaseEstimator):
         ------
         ValueError
             If an argument or a parameter of the constructor is wrong; the message names it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(10, 4, 3))
+        >>> model = AttentionPathModel(BilinearAttention([np.zeros((2, 3, 3))]), 50, "evidence")
+        >>> model.fit(x, x.mean(axis=(1, 2))).order_parameter_.converged
+        True
         """
         as_choice("readout", self.readout, READOUTS)
         temperature = None  # to be chosen
@@ -495,6 +522,17 @@ class AttentionPathModel(BaseEstimator):
         ValueError
             If x does not fit the training set. scikit-learn's NotFittedError, which is a
             ValueError, before `fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(10, 4, 3))
+        >>> model = AttentionPathModel(BilinearAttention([np.zeros((2, 3, 3))]), 50, 0.1)
+        >>> model.fit(x, np.repeat(["hop", "stay"], 5)).predict(x).shape
+        (10,)
+        >>> mean, std = model.predict(x, return_std=True)
+        >>> bool((std > 0).all())
+        True
         """
         mean, std = self._output(x)
         return (mean, std) if return_std else self._classes_or_mean(mean)
@@ -516,6 +554,15 @@ class AttentionPathModel(BaseEstimator):
         ------
         ValueError
             If x does not fit the training set, or the model is not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(10, 4, 3))
+        >>> model = AttentionPathModel(BilinearAttention([np.zeros((2, 3, 3))]), 50, 0.1)
+        >>> f = model.fit(x, np.repeat(["hop", "stay"], 5)).decision_function(x)
+        >>> bool(np.array_equal(f > 0, model.predict(x) == "stay"))
+        True
         """
         return self._output(x)[0]
 
@@ -537,6 +584,15 @@ class AttentionPathModel(BaseEstimator):
         ------
         ValueError
             If shapes disagree, or the model is not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(10, 4, 3))
+        >>> model = AttentionPathModel(BilinearAttention([np.zeros((2, 3, 3))]), 50, 1e-3)
+        >>> y = x.mean(axis=(1, 2))
+        >>> model.fit(x, y).score(x, y) > 0.99  # R^2, since these are real targets
+        True
         """
         prediction = self._classes_or_mean(self._output(x)[0])
         if hasattr(self, "classes_"):

@@ -77,8 +77,8 @@ class ConvergenceWarning(RuntimeWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", ConvergenceWarning)
     ...     solution = solve_order_parameter(xi, np.ones(6), Architecture((2,), 10), 0.1)
-    >>> solution.message
-    'gradient small enough'
+    >>> solution.converged
+    True
     """
 
 

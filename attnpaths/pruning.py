@@ -88,6 +88,7 @@ def head_scores(
     Examples
     --------
     >>> import numpy as np
+    >>> from attnpaths import Architecture
     >>> head_scores(np.diag([3.0, 1.0]), Architecture((2,), 10))
     [array([1.        , 0.33333333])]
     """
@@ -128,6 +129,7 @@ def path_scores(
     Examples
     --------
     >>> import numpy as np
+    >>> from attnpaths import Architecture
     >>> path_scores(np.diag([4.0, 1.0]), Architecture((2,), 10))
     array([1.  , 0.25])
     """
@@ -268,7 +270,25 @@ def check_dropped(
 
 
 class Network(Protocol):
-    """What a pruning curve needs of a network."""
+    """What a pruning curve needs of a network.
+
+    Examples
+    --------
+    Whatever has the three can be pruned:
+
+    >>> import numpy as np
+    >>> class Votes:
+    ...     def __init__(self, dropped=()):
+    ...         self.heads, self.dropped = (3,), set(dropped)
+    ...     def drop(self, dropped):
+    ...         return Votes(self.dropped | set(dropped))
+    ...     def predict(self, inputs):
+    ...         left = [h for h in (1, 2, 3) if (1, h) not in self.dropped]
+    ...         return inputs[:, [h - 1 for h in left]].sum(axis=1)
+    >>> inputs = np.array([[2.0, -1.0, -1.5], [-2.0, 1.0, 1.5]])
+    >>> pruning_curve(Votes(), [[3, 1, 2]], inputs, [1, -1]).accuracy
+    array([0., 1., 1.])
+    """
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -313,6 +333,9 @@ class PathNetwork:
     >>> network = PathNetwork(np.eye(2), (2,))
     >>> network.drop([(1, 2)]).predict(np.ones((1, 2, 2))) / np.sqrt(2)
     array([1.])
+    >>> smaller = network.drop([(1, 2)])
+    >>> smaller.kept, round(smaller.scale**2, 12)
+    (array([ True, False]), 2.0)
     """
 
     weights: Array
@@ -369,6 +392,16 @@ class PathNetwork:
         ------
         ValueError
             If shapes disagree.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture, predict, solve_order_parameter
+        >>> xi, y = np.random.default_rng(0).normal(size=(8, 4, 3)), np.resize([1.0, -1.0], 8)
+        >>> solution = solve_order_parameter(xi, y, Architecture((2, 2), 10), 0.1)
+        >>> network = PathNetwork.from_theory(xi, y, solution, 0.1)
+        >>> bool(np.allclose(network.predict(xi), predict(xi, y, xi, solution, 0.1).mean))
+        True
         """
         net = order_parameter.architecture
         xi = as_array("xi", xi, ("P", net.paths, "N0"))
@@ -403,17 +436,38 @@ class PathNetwork:
         -------
         ndarray, shape (P', Pi)
             ``w_pi . xi_pi``, zero for dropped paths, rescaled for the heads dropped.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> PathNetwork(np.eye(2), (2,)).contributions(np.arange(4.0).reshape(1, 2, 2))
+        array([[0., 3.]])
         """
         xi = as_array("xi", xi, ("P'", *self.weights.shape))
         every = np.einsum("pai,ai->pa", xi, self.weights)
         return np.where(self.kept, every * self.scale, 0.0)
 
     def predict(self, xi: ArrayLike) -> Array:
-        """Outputs f, shape (P',), of path inputs (P', Pi, N0)."""
+        """Outputs f, shape (P',), of path inputs (P', Pi, N0).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> PathNetwork(np.eye(2), (2,)).predict(np.arange(4.0).reshape(1, 2, 2))
+        array([3.])
+        """
         return self.contributions(xi).sum(axis=1)
 
     def drop(self, dropped: Iterable[Head]) -> PathNetwork:
-        """Network without these heads (in addition to those dropped before)."""
+        """Network without these heads (in addition to those dropped before).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> network = PathNetwork(np.ones((4, 3)), (2, 2))
+        >>> network.drop([(1, 1)]).drop([(2, 2)]).kept
+        array([False, False,  True, False])
+        """
         return replace(self, dropped=self.dropped | check_dropped(self.heads, dropped)[0])
 
 
@@ -439,6 +493,19 @@ class TheoryPredictor:
     ------
     ValueError
         If shapes disagree or the temperature is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import Architecture, solve_order_parameter
+    >>> xi, y = np.random.default_rng(0).normal(size=(8, 4, 3)), np.resize([1.0, -1.0], 8)
+    >>> solution = solve_order_parameter(xi, y, Architecture((2, 2), 10), 0.1)
+    >>> whole = TheoryPredictor(xi, y, solution, 0.1)
+    >>> smaller = whole.drop([(2, 1)])
+    >>> whole.heads, smaller.kept, smaller.reduced.matrix.shape
+    ((2, 2), array([False,  True, False,  True]), (2, 2))
+    >>> whole.predict(xi).shape, smaller.predict(xi).shape  # both take all paths
+    ((8,), (8,))
     """
 
     xi: Array
@@ -485,13 +552,35 @@ class TheoryPredictor:
         )
 
     def predict(self, xi: ArrayLike) -> Array:
-        """Mean of f, shape (P',), at path inputs (P', Pi, N0) of the whole network."""
+        """Mean of f, shape (P',), at path inputs (P', Pi, N0) of the whole network.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture, predict, solve_order_parameter
+        >>> xi, y = np.random.default_rng(0).normal(size=(8, 4, 3)), np.resize([1.0, -1.0], 8)
+        >>> solution = solve_order_parameter(xi, y, Architecture((2, 2), 10), 0.1)
+        >>> mean = TheoryPredictor(xi, y, solution, 0.1).predict(xi)
+        >>> bool(np.allclose(mean, predict(xi, y, xi, solution, 0.1).mean))
+        True
+        """
         xi = as_array("xi", xi, ("P'", *self.xi.shape[1:]))
         kept = self.kept
         return predict(self.xi[:, kept], self.y, xi[:, kept], self.reduced, self.temperature).mean
 
     def drop(self, dropped: Iterable[Head]) -> TheoryPredictor:
-        """Predictor without these heads (in addition to those dropped before)."""
+        """Predictor without these heads (in addition to those dropped before).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths import Architecture, solve_order_parameter
+        >>> xi, y = np.random.default_rng(0).normal(size=(8, 4, 3)), np.resize([1.0, -1.0], 8)
+        >>> solution = solve_order_parameter(xi, y, Architecture((2, 2), 10), 0.1)
+        >>> solved_again = TheoryPredictor(xi, y, solution, 0.1, resolve=True).drop([(2, 1)])
+        >>> solved_again.reduced.converged
+        True
+        """
         return replace(self, dropped=self.dropped | check_dropped(self.heads, dropped)[0])
 
 
@@ -521,7 +610,7 @@ def drop_heads(order_parameter: OrderParameter, dropped: Iterable[Head]) -> Orde
 
     Examples
     --------
-    >>> from attnpaths import gp_order_parameter
+    >>> from attnpaths import Architecture, gp_order_parameter
     >>> whole = gp_order_parameter(Architecture((2, 3), 10))
     >>> drop_heads(whole, [(1, 2), (2, 1)]).matrix.shape
     (2, 2)
@@ -582,6 +671,16 @@ def fine_tune(
     ------
     ValueError
         If shapes disagree or `strength` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(8, 4, 3))
+    >>> y = np.resize([1.0, -1.0], 8)
+    >>> pruned = PathNetwork(np.ones((4, 3)), (2, 2)).drop([(1, 2)])
+    >>> tuned = fine_tune(pruned, xi, y, strength=0.01)
+    >>> bool(np.square(tuned.predict(xi) - y).sum() < np.square(pruned.predict(xi) - y).sum())
+    True
     """
     strength = as_positive("strength", strength)
     xi = as_array("xi", xi, ("P", *network.weights.shape))
@@ -629,6 +728,15 @@ def theory_criterion(
     -------
     callable
         ``(network, xi, y) -> scores``; it solves for U on (xi, y) and reads only ``network.heads``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi, y = np.random.default_rng(0).normal(size=(8, 4, 3)), np.resize([1.0, -1.0], 8)
+    >>> network = PathNetwork(np.ones((4, 3)), (2, 2))
+    >>> scores = theory_criterion(10, 0.1)(network, xi, y)
+    >>> [layer.shape for layer in scores]
+    [(2,), (2,)]
     """
 
     def criterion(network: Network, xi: Array, y: Array) -> Scores:
@@ -650,6 +758,13 @@ def empirical_criterion(network: PathNetwork, xi: Array, y: Array) -> Scores:
     Returns
     -------
     list of ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = PathNetwork(np.diag([2.0, 1.0]), (2,))
+    >>> empirical_criterion(network, np.ones((1, 2, 2)), np.ones(1))
+    [array([1.  , 0.25])]
     """
     assert network.order_parameter is not None
     return head_scores(network.order_parameter, Architecture(network.heads, 1))
@@ -678,6 +793,13 @@ def gradient_criterion(network: PathNetwork, xi: ArrayLike, y: ArrayLike) -> Sco
     ------
     ValueError
         If shapes disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = PathNetwork(np.diag([3.0, 4.0]), (2,))
+    >>> gradient_criterion(network, np.ones((1, 2, 2)), np.ones(1))
+    [array([0.6, 0.8])]
     """
     added = network.contributions(xi)
     y = as_array("y", y, (len(added),))
@@ -703,6 +825,13 @@ def magnitude_criterion(network: PathNetwork, xi: Array, y: Array) -> Scores:
     Returns
     -------
     list of ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = PathNetwork(np.diag([3.0, 4.0]), (2,))
+    >>> magnitude_criterion(network, np.ones((1, 2, 2)), np.ones(1))
+    [array([3., 4.])]
     """
     if network.magnitudes is not None:
         return [np.array(layer) for layer in network.magnitudes]
@@ -722,6 +851,13 @@ def random_criterion(seed: int | np.random.Generator | None = None) -> Criterion
     -------
     callable
         ``(network, xi, y) -> scores``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = PathNetwork(np.ones((6, 3)), (2, 3))
+    >>> [layer.shape for layer in random_criterion(seed=0)(network, None, None)]
+    [(2,), (3,)]
     """
     rng = np.random.default_rng(seed)
 
@@ -752,6 +888,16 @@ def measured_drop_criterion(network: Network, xi: Any, y: ArrayLike) -> Scores:
     ------
     ValueError
         If shapes disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(200, 2, 2))
+    >>> network = PathNetwork(np.diag([2.0, 0.0]), (2,))
+    >>> y = np.sign(network.predict(xi))
+    >>> useful, useless = measured_drop_criterion(network, xi, y)[0]
+    >>> bool(useful > 0.3), float(useless)
+    (True, 0.0)
     """
     y = as_array("y", y, ("P",))
     whole = _correct(network, xi, y).mean()
@@ -781,6 +927,17 @@ class PruningCurve(NamedTuple):
         Fraction of examples classified right, and Wilson's confidence interval.
     correct : ndarray of bool, shape (n, P')
         Example by example, for paired comparisons of curves on the same examples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi = np.random.default_rng(0).normal(size=(200, 3, 3))
+    >>> network = PathNetwork(np.diag([2.0, 0.1, 0.1]), (3,))
+    >>> curve = pruning_curve(network, [[1.0, 0.2, 0.1]], xi, np.sign(xi[:, 0, 0]))
+    >>> curve.order, curve.dropped, curve.correct.shape
+    ([(1, 3), (1, 2)], array([0, 1, 2]), (3, 200))
+    >>> bool((curve.lower <= curve.accuracy).all() and (curve.accuracy <= curve.upper).all())
+    True
     """
 
     order: list[Head]
@@ -982,6 +1139,14 @@ class RankCorrelation(NamedTuple):
         Of each network.
     p_value : float
         Chance of a mean at least as large (one-sided) when heads are permuted in each network.
+
+    Examples
+    --------
+    >>> result = rank_correlation([[[1, 2, 3]], [[1, 2, 3]]], [[[0, 1, 2]], [[2, 1, 0]]])
+    >>> result.each.round(12), result.correlation
+    (array([ 1., -1.]), 0.0)
+    >>> result.p_value > 0.3
+    True
     """
 
     correlation: float

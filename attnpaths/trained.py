@@ -45,6 +45,14 @@ class TrainedHeads:
         Relative size of each head's own parameters.
     metadata : dict
         How it was made and what it reached: command, seed, steps, accuracies, training curve, ...
+
+    Examples
+    --------
+    >>> trained = load_trained_heads("2x4_seed0")
+    >>> trained.heads, trained.weights.shape, trained.queries[0].shape[::2]
+    ((4, 4), (16, 192), (4, 192))
+    >>> trained.metadata["seed"], trained.path_network().heads
+    (0, (4, 4))
     """
 
     queries: list[Array]
@@ -82,7 +90,14 @@ class TrainedHeads:
         return tuple(len(layer) for layer in self.queries)
 
     def path_network(self) -> PathNetwork:
-        """The network on path inputs, which can lose heads."""
+        """The network on path inputs, which can lose heads.
+
+        Examples
+        --------
+        >>> network = load_trained_heads("2x4_seed0").path_network()
+        >>> int(network.drop([(1, 3), (2, 1)]).kept.sum())  # of 16 paths
+        9
+        """
         return PathNetwork(self.weights, self.heads, self.order_parameters[0], self.magnitudes)
 
 
@@ -103,6 +118,16 @@ def save_trained_heads(path: str | Path, trained: TrainedHeads) -> None:
     ------
     ValueError
         If the name does not end in .npz, or a number is too large for half precision.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dataclasses import replace
+    >>> trained = load_trained_heads("2x4_seed0")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_trained_heads(f"{folder}/mine.npz", replace(trained, metadata={"seed": 5}))
+    ...     load_trained_heads(f"{folder}/mine.npz").metadata
+    {'seed': 5}
     """
     path = Path(path)
     if path.suffix != ".npz":
@@ -159,7 +184,13 @@ def load_trained_heads(path: str | Path) -> TrainedHeads:
 
 
 def trained_heads_names() -> list[str]:
-    """Names of the trained heads that the package ships."""
+    """Names of the trained heads that the package ships.
+
+    Examples
+    --------
+    >>> "2x4_seed0" in trained_heads_names()
+    True
+    """
     folder = _shipped()
     if not folder.is_dir():
         return []
