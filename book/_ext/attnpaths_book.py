@@ -36,7 +36,9 @@ FIRST_PAGE = """<!DOCTYPE html>
 def mathjax_folder() -> Path:
     """Folder of MathJax's files inside the installed wheel."""
     try:
-        folder = distribution(MATHJAX_WHEEL).locate_file(f"{MATHJAX_WHEEL}/static/mathjax")
+        folder = distribution(MATHJAX_WHEEL).locate_file(
+            f"{MATHJAX_WHEEL}/static/mathjax"
+        )
     except PackageNotFoundError as error:
         raise ExtensionError(
             f"MathJax is missing: install {MATHJAX_WHEEL} (pip install -r requirements.txt)"
@@ -50,7 +52,10 @@ def copy_mathjax(app, exception):
         return
     source, target = mathjax_folder(), Path(app.outdir, "_static", "mathjax")
     for part in MATHJAX_PARTS:
-        copy_asset(source / part, target / part if (source / part).is_dir() else target)
+        copy_asset(
+            source / part,
+            target / part if (source / part).is_dir() else target,
+        )
 
 
 def write_first_page(app, exception):
@@ -59,7 +64,10 @@ def write_first_page(app, exception):
         return
     first = app.builder.get_relative_uri("index", app.config.root_doc)
     Path(app.outdir, "index.html").write_text(
-        FIRST_PAGE.format(title=html.escape(app.config.html_title), first=first), encoding="utf-8"
+        FIRST_PAGE.format(
+            title=html.escape(app.config.html_title), first=first
+        ),
+        encoding="utf-8",
     )
 
 
@@ -81,11 +89,19 @@ def resolve_public_name(app, env, node, contnode):
     public = getattr(import_module("attnpaths"), first, None)
     if not (inspect.isfunction(public) or inspect.isclass(public)):
         return None
-    full_name = f"{public.__module__}.{public.__qualname__}" + (f".{rest}" if rest else "")
+    full_name = f"{public.__module__}.{public.__qualname__}" + (
+        f".{rest}" if rest else ""
+    )
     if full_name == target:
         return None
     return env.get_domain("py").resolve_xref(
-        env, node["refdoc"], app.builder, node["reftype"], full_name, node, contnode
+        env,
+        node["refdoc"],
+        app.builder,
+        node["reftype"],
+        full_name,
+        node,
+        contnode,
     )
 
 
@@ -101,5 +117,7 @@ def setup(app):
     app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("doctree-read", drop_widget_state)
     app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", write_first_page, priority=400)  # before sphinx_external_toc's
+    app.connect(
+        "build-finished", write_first_page, priority=400
+    )  # before sphinx_external_toc's
     return {"parallel_read_safe": True, "parallel_write_safe": True}
