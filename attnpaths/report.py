@@ -24,6 +24,7 @@ __all__ = [
     "VERDICTS",
     "Number",
     "Statement",
+    "alignment_entries",
     "count_verdicts",
     "load_report",
     "notes_markdown",
@@ -222,6 +223,42 @@ class FigureResult:
             "statements": [statement.as_dict() for statement in self.statements],
             "series": self.series,
         }
+
+
+def alignment_entries(theory: Array, gp: Array, components: int) -> tuple[list[Number], Statement]:
+    """How much of the labels the first kernel components hold, beside the GP limit's.
+
+    Parameters
+    ----------
+    theory, gp : ndarray, shape (draws, P)
+        Overlaps of components and labels at N = 10 and in the GP limit, see
+        `attnpaths.kernel_task_alignment`.
+    components : int
+        How many count.
+
+    Returns
+    -------
+    numbers : list of Number
+        Share of the labels (sum of squared overlaps), of the network and of its limit.
+    statement : Statement
+        That the network's is larger.
+    """
+    captured: list[Any] = [(overlap[:, :components] ** 2).sum(axis=1) for overlap in (theory, gp)]
+    numbers = [
+        Number(
+            f"share of the labels (squared overlaps) in the first {components} PCs, {what}",
+            values.tolist(),
+            unit="%",
+            digits=1,
+        )
+        for what, values in zip(("N = 10", "GP limit"), captured, strict=True)
+    ]
+    statement = Statement(
+        "aligned",
+        f"the first {components} PCs of the N = 10 kernel hold more of the labels than the GP's",
+        captured[0] > captured[1],
+    )
+    return numbers, statement
 
 
 def load_report() -> dict[str, Any]:

@@ -40,6 +40,7 @@ from attnpaths.report import (
     MissingInputError,
     Number,
     Statement,
+    alignment_entries,
     count_verdicts,
     report_html,
     report_markdown,
@@ -420,30 +421,14 @@ def _figure_2d(context: Context) -> FigureResult:
     overlaps = context.map("alignment", partial(_alignment, problem), items)
     theory = np.array([result["theory"] for result in overlaps])
     gp = np.array([result["gp"] for result in overlaps])
-    captured = [(overlap[:, :5] ** 2).sum(axis=1) for overlap in (theory, gp)]
-    numbers = [
-        Number(
-            f"share of the labels (squared overlaps) in the first 5 PCs, {what}",
-            values.tolist(),
-            unit="%",
-            digits=1,
-        )
-        for what, values in zip(("N = 10", "GP limit"), captured, strict=True)
-    ]
-    statements = [
-        Statement(
-            "aligned",
-            "the first 5 PCs of the N = 10 kernel hold more of the labels than the GP's",
-            captured[0] > captured[1],
-        ),
-        Statement(
-            "first",
-            "the largest single overlap is larger at N = 10 than in the GP limit",
-            theory.max(axis=1) > gp.max(axis=1),
-        ),
-    ]
+    numbers, aligned = alignment_entries(theory, gp, components=5)
+    first = Statement(
+        "first",
+        "the largest single overlap is larger at N = 10 than in the GP limit",
+        theory.max(axis=1) > gp.max(axis=1),
+    )
     series = {"theory": theory[:, :30], "gp": gp[:, :30]}
-    return FigureResult(numbers, statements, series, _markov_note(context, 1.0))
+    return FigureResult(numbers, [aligned, first], series, _markov_note(context, 1.0))
 
 
 def _alignment(problem: HiddenMarkovProblem, seed: int, U: Any) -> dict[str, Any]:

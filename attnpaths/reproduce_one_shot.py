@@ -27,7 +27,13 @@ from attnpaths.order_parameter import Architecture
 from attnpaths.paths import path_names
 from attnpaths.pruning import head_scores, pruning_curve, random_criterion
 from attnpaths.published import published_case
-from attnpaths.report import FigureResult, MissingInputError, Number, Statement
+from attnpaths.report import (
+    FigureResult,
+    MissingInputError,
+    Number,
+    Statement,
+    alignment_entries,
+)
 from attnpaths.tasks.one_shot import DataUnavailableError, load_images
 from attnpaths.trained import TrainedHeads, load_trained_heads
 
@@ -343,25 +349,9 @@ def figure_3d(context: Context) -> FigureResult:
     """Kernel-task alignment of the first 50 components."""
     draws = _draws(context)
     theory, gp = _stack(draws, "overlaps"), _stack(draws, "overlaps_gp")
-    captured: list[Any] = [(overlap[:, :10] ** 2).sum(axis=1) for overlap in (theory, gp)]
-    numbers = [
-        Number(
-            f"share of the labels (squared overlaps) in the first 10 PCs, {what}",
-            values.tolist(),
-            unit="%",
-            digits=1,
-        )
-        for what, values in zip(("N = 10", "GP limit"), captured, strict=True)
-    ]
-    statements = [
-        Statement(
-            "aligned",
-            "the first 10 PCs of the N = 10 kernel hold more of the labels than the GP's",
-            captured[0] > captured[1],
-        )
-    ]
+    numbers, aligned = alignment_entries(theory, gp, components=10)
     series = {"theory": theory[:, :50], "gp": gp[:, :50]}
-    return FigureResult(numbers, statements, series, _note(context, draws))
+    return FigureResult(numbers, [aligned], series, _note(context, draws))
 
 
 def figure_3e(context: Context) -> FigureResult:

@@ -27,7 +27,7 @@ from attnpaths.tasks.hidden_markov import (
     four_path_heads,
     good_path_heads,
     path_labels,
-    task_path_inputs,
+    sample_path_inputs,
     two_path_heads,
 )
 
@@ -262,13 +262,13 @@ def draw_hidden_markov(
     import matplotlib.pyplot as plt
 
     chain, rng = HiddenMarkovChain(sigma_perp=sigma_perp), np.random.default_rng(seed)
-    train, test = chain.sample(100, rng), chain.sample(1000, rng)
     heads = HIDDEN_MARKOV_NETWORKS[paths](chain, seed)
-    xi, xi_test = (task_path_inputs(data.x, heads) for data in (train, test))
+    xi, y = sample_path_inputs(chain, heads, 100, rng)
+    xi_test, y_test = sample_path_inputs(chain, heads, 1000, rng, chunk=1000)
     counts = [len(layer) for layer in heads]
     network = Architecture(counts, width)
     points = {
-        "theory": solve_order_parameter(xi, train.y, network, temperature),
+        "theory": solve_order_parameter(xi, y, network, temperature),
         "gp": gp_order_parameter(network),
     }
     figure, (left, right) = plt.subplots(
@@ -277,10 +277,10 @@ def draw_hidden_markov(
     plot_order_parameter(points["theory"].matrix, path_labels(counts), ax=left)
     left.set_title(f"U at N = {width:.3g}")
     for regime, point in points.items():
-        mean = predict(xi, train.y, xi_test, point, temperature).mean
-        accuracy = np.mean(mean * test.y > 0)
+        mean = predict(xi, y, xi_test, point, temperature).mean
+        accuracy = np.mean(mean * y_test > 0)
         name = "theory" if regime == "theory" else "GP limit"
-        overlaps = kernel_task_alignment(kernel(xi, point.matrix), train.y)
+        overlaps = kernel_task_alignment(kernel(xi, point.matrix), y)
         plot_alignment(
             overlaps, regime=regime, label=f"{name}: {100 * accuracy:.1f} % right", ax=right
         )
