@@ -53,6 +53,14 @@ class Recording(NamedTuple):
         Attention of each layer; row = query, column = key.
     output : ndarray
         The model's output.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> recording = record_attention(layer, torch.randn(5, 3, 8))
+    >>> recording.heads, recording.output.shape, recording.attentions[0].shape
+    ((2,), (5, 3, 8), (5, 2, 3, 3))
     """
 
     x: Array
@@ -86,6 +94,7 @@ def as_attentions(attentions: Iterable[Any]) -> list[Array]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> [layer.shape for layer in as_attentions([np.full((2, 3, 4, 4), 0.25)])]
     [(2, 3, 4, 4)]
     """
@@ -136,6 +145,13 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     ------
     ValueError
         If there is none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layers = [torch.nn.TransformerEncoderLayer(8, 2, 16) for _ in range(3)]
+    >>> len(attention_modules(torch.nn.Sequential(*layers)))
+    3
     """
     from torch import nn
 
@@ -282,6 +298,16 @@ def dropped_heads(
     ------
     ValueError
         If there is no such head, or a layer would lose all of its heads.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.MultiheadAttention(8, 2)
+    >>> with dropped_heads(layer, [(1, 2)]):
+    ...     layer.out_proj.weight[0, 4:].tolist()  # what the second head's four features add
+    [0.0, 0.0, 0.0, 0.0]
+    >>> bool((layer.out_proj.weight[0, 4:] != 0).all())
+    True
     """
     import torch
 
@@ -322,6 +348,16 @@ class TorchModel:
     ------
     ValueError
         If the model has no such module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> model = torch.nn.Sequential(layer, torch.nn.Flatten(), torch.nn.Linear(24, 1))
+    >>> whole, inputs = TorchModel(model), torch.randn(5, 3, 8)
+    >>> smaller = whole.drop([(1, 2)])
+    >>> whole.heads, bool((whole.predict(inputs) != smaller.predict(inputs)).any())
+    ((2,), True)
     """
 
     def __init__(
@@ -339,7 +375,15 @@ class TorchModel:
         self.dropped = check_dropped(self.heads, dropped)[0]
 
     def drop(self, dropped: Iterable[Head]) -> TorchModel:
-        """Model without these heads; the torch model itself is shared and unchanged."""
+        """Model without these heads; the torch model itself is shared and unchanged.
+
+        Examples
+        --------
+        >>> import torch
+        >>> whole = TorchModel(torch.nn.TransformerEncoderLayer(8, 4, 16, batch_first=True))
+        >>> sorted(whole.drop([(1, 2)]).drop([(1, 4)]).dropped), sorted(whole.dropped)
+        ([(1, 2), (1, 4)], [])
+        """
         return TorchModel(
             self.model,
             rescale=self.rescale,
@@ -348,7 +392,16 @@ class TorchModel:
         )
 
     def predict(self, inputs: ArrayLike) -> Array:
-        """Outputs, shape (P',), of inputs (P', ...)."""
+        """Outputs, shape (P',), of inputs (P', ...).
+
+        Examples
+        --------
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> model = torch.nn.Sequential(layer, torch.nn.Flatten(), torch.nn.Linear(24, 1))
+        >>> TorchModel(model).predict(torch.randn(5, 3, 8)).shape
+        (5,)
+        """
         import torch
 
         if not isinstance(inputs, torch.Tensor):

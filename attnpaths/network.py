@@ -75,6 +75,7 @@ class AttentionPathNetwork(nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
     >>> network(torch.ones(5, 7, 6)).shape
     torch.Size([5])
@@ -129,6 +130,14 @@ class AttentionPathNetwork(nn.Module):
         Returns
         -------
         Tensor, shape (P,)
+
+        Examples
+        --------
+        >>> import torch
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> network.forward(torch.randn(5, 7, 6)).sum().backward()
+        >>> network.queries.grad.shape  # of five heads
+        torch.Size([5, 4, 6])
         """
         return self.evaluate(tokens, self.contracted())
 
@@ -143,6 +152,12 @@ class AttentionPathNetwork(nn.Module):
         list of Tensor
             L matrices of scores, (H_l, B, B), and the effective weights (paths, B). B is D, or
             D + T where there is an offset, whose T rows are tokens like the others.
+
+        Examples
+        --------
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> [tuple(part.shape) for part in network.contracted()]
+        [(2, 6, 6), (3, 6, 6), (6, 6)]
         """
         queries = self.queries / math.sqrt(self.key_width)
         keys: Tensor = self.keys
@@ -157,7 +172,17 @@ class AttentionPathNetwork(nn.Module):
         return [*scores.split(self.heads), weights]
 
     def evaluate(self, tokens: Tensor, contracted: Sequence[Tensor]) -> Tensor:
-        """Outputs, shape (P,), of tokens (P, T, D), given `contracted` parameters."""
+        """Outputs, shape (P,), of tokens (P, T, D), given `contracted` parameters.
+
+        Examples
+        --------
+        >>> import torch
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> tokens, contracted = torch.randn(4, 7, 6), network.contracted()
+        >>> halves = [network.evaluate(half, contracted) for half in tokens.split(2)]
+        >>> torch.allclose(torch.cat(halves), network(tokens), atol=1e-6)
+        True
+        """
         *scores, weights = contracted
         examples, length, size = tokens.shape
         vectors = _Attention.apply(tokens, scores[-1]).mean(dim=1)
@@ -184,6 +209,12 @@ class AttentionPathNetwork(nn.Module):
         -------
         Tensor
             The top layer's head varies slowest: the other order than `attnpaths.path_names`.
+
+        Examples
+        --------
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> [tuple(network.effective_weights(layer).shape) for layer in (0, 1, 2)]
+        [(6, 6), (6, 8), (3, 8)]
         """
         vectors: Tensor = self.readout[None]
         for values in reversed(self.values[max(layer - 1, 0) :]):
@@ -203,6 +234,18 @@ class AttentionPathNetwork(nn.Module):
         attnpaths.pruning.PathNetwork
             ``order_parameter`` is `order_parameters()[0]`; ``magnitudes`` are the root mean square
             of each head's queries, keys and values, each relative to its mean over the layer.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import torch
+        >>> from attnpaths import path_inputs, query_key_attention
+        >>> network = AttentionPathNetwork(features=6, heads=(3,), width=8, key_width=4)
+        >>> x, q, k = torch.randn(5, 7, 6), network.queries.detach(), network.keys.detach()
+        >>> xi = path_inputs(x, [query_key_attention(x, q, k)])
+        >>> f = network(x).detach().numpy()
+        >>> bool(np.allclose(network.path_network().predict(xi), f, atol=1e-6))
+        True
         """
         weights = self._in_order(self.effective_weights(), self.heads)
         return PathNetwork(weights, self.heads, self.order_parameters()[0], self.magnitudes())
@@ -220,6 +263,12 @@ class AttentionPathNetwork(nn.Module):
         -------
         list of ndarray
             U_l of size H_l ... H_L, index (h_l, ..., h_L) in C order.
+
+        Examples
+        --------
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> [U.shape for U in network.order_parameters()]
+        [(6, 6), (3, 3)]
         """
         below = float(self.value_0.square().mean()) * self.features
         result = []
@@ -236,6 +285,12 @@ class AttentionPathNetwork(nn.Module):
 
         The root mean square over queries, keys and values of the head's norm relative to the root
         mean square of the layer's heads, so that each of the three counts the same.
+
+        Examples
+        --------
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> [len(layer) for layer in network.magnitudes()]
+        [2, 3]
         """
         result = []
         split = zip(
@@ -271,6 +326,13 @@ class AttentionPathNetwork(nn.Module):
         ------
         ValueError
             If there is no such head, or a layer would lose all of its heads.
+
+        Examples
+        --------
+        >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+        >>> smaller = network.without_heads([(2, 1)])
+        >>> smaller.heads, smaller.queries.shape
+        ((2, 2), torch.Size([4, 4, 6]))
         """
         _, kept = check_dropped(self.heads, dropped)
         smaller = AttentionPathNetwork(
@@ -357,6 +419,14 @@ def token_by_token(network: AttentionPathNetwork, x: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape (P,)
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
+    >>> x = torch.randn(5, 7, 6)
+    >>> torch.allclose(token_by_token(network, x), network(x), atol=1e-6)
+    True
     """
     values = x @ network.value_0.T
     split = zip(

@@ -77,6 +77,20 @@ class SweepData(NamedTuple):
         The same of the test set.
     heads : tuple of int
         Heads a layer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def two_paths(seed, heads):
+    ...     rng = np.random.default_rng(seed)
+    ...     xi, y = rng.normal(size=(30, 2, 4)), np.resize([1.0, -1.0], 30)
+    ...     xi[:, 0, 0] += y
+    ...     return SweepData(xi[:20], y[:20], xi[20:], y[20:], heads=(2,))
+    >>> table = sweep(
+    ...     two_paths, widths=[10, 100], temperatures=[0.1], seeds=[0, 1], progress=False
+    ... )
+    >>> len(table), bool(table["converged"].all())
+    (4, True)
     """
 
     xi: Array
@@ -210,6 +224,8 @@ def sweep(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from attnpaths.tasks.hidden_markov import HiddenMarkovChain
     >>> problem = HiddenMarkovProblem(HiddenMarkovChain(length=8, dimension=10), 20, 30)
     >>> table = sweep(problem, widths=[10, np.inf], temperatures=[0.1], heads=["good"],
     ...               progress=False)

@@ -81,6 +81,12 @@ class TrainingConfig:
     ------
     ValueError
         If a setting is out of range.
+
+    Examples
+    --------
+    >>> config = TrainingConfig(heads=(2, 3), width=12, data="digits")
+    >>> config.key_width  # of 12 values for at most 3 heads a layer
+    4
     """
 
     heads: tuple[int, ...] = (4, 4)
@@ -109,11 +115,23 @@ class TrainingConfig:
         as_choice("data", self.data, ("omniglot", "digits"))
 
     def to_json(self) -> str:
-        """Settings as text, for checkpoints."""
+        """Settings as text, for checkpoints.
+
+        Examples
+        --------
+        >>> TrainingConfig(heads=(2, 2), seed=3).to_json()[:32]
+        '{"batch": 128, "checkpoint_every'
+        """
         return json.dumps(asdict(self), sort_keys=True)
 
     def command(self, steps: int) -> str:
-        """The command that makes this run."""
+        """The command that makes this run.
+
+        Examples
+        --------
+        >>> TrainingConfig(heads=(2, 3)).command(steps=1000)[:57]
+        'python -m attnpaths train --steps 1000 --heads 2 3 --key-'
+        """
         words = ["python", "-m", "attnpaths", "train", "--steps", str(steps)]
         for item in fields(self):
             words.append("--" + item.name.replace("_", "-"))
@@ -137,6 +155,19 @@ class TrainingResult(NamedTuple):
         At each checkpoint: step, mean training loss since the last one, validation accuracy.
     steps : int
         Steps done.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> sets = {part: load_images("digits", part) for part in ("train", "validation")}
+    >>> config = TrainingConfig((2, 2), width=8, batch=4, checkpoint_every=1, validation_tasks=10)
+    >>> result = train(
+    ...     config, 2, training=sets["train"], validation=sets["validation"], progress=False
+    ... )
+    >>> result.steps, [step for step, loss, accuracy in result.history], result.network.heads
+    (2, [1, 2], (2, 2))
+    >>> result.best_accuracy == max(accuracy for _, _, accuracy in result.history)
+    True
     """
 
     network: AttentionPathNetwork
@@ -147,7 +178,15 @@ class TrainingResult(NamedTuple):
 
 
 def one_shot_network(config: TrainingConfig) -> AttentionPathNetwork:
-    """Network for one-shot tasks at its start; it takes patches, (P, 48, 64)."""
+    """Network for one-shot tasks at its start; it takes patches, (P, 48, 64).
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = one_shot_network(TrainingConfig((2, 3), width=12))
+    >>> network.heads, network(torch.randn(5, 48, 64)).shape
+    ((2, 3), torch.Size([5]))
+    """
     return AttentionPathNetwork(
         one_shot.FEATURES,
         config.heads,
@@ -192,6 +231,20 @@ def train(
     ------
     ValueError
         If the folder holds a checkpoint of other settings or of more steps, or one that is damaged.
+
+    Examples
+    --------
+    A run that was stopped goes on from its checkpoint to the same result:
+
+    >>> import tempfile
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> sets = {"training": load_images("digits"), "validation": load_images("digits", "validation")}
+    >>> config = TrainingConfig((2, 2), width=8, batch=4, checkpoint_every=1, validation_tasks=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for steps in (1, 2):
+    ...         result = train(config, steps, **sets, folder=folder, progress=False)
+    >>> result.history == train(config, 2, **sets, progress=False).history
+    True
     """
     steps = as_count("steps", steps)
     network = one_shot_network(config)
@@ -266,6 +319,15 @@ def fine_tune_network(
     Returns
     -------
     AttentionPathNetwork
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> config = TrainingConfig((2, 2), width=8, batch=4)
+    >>> pruned = one_shot_network(config).without_heads([(1, 2)])
+    >>> tuned = fine_tune_network(pruned, load_images("digits"), 2, config)
+    >>> tuned.heads, bool((tuned.readout != pruned.readout).any())
+    ((1, 2), True)
     """
     config = TrainingConfig() if config is None else config
     tuned = network.without_heads([])
@@ -280,7 +342,16 @@ def fine_tune_network(
 
 @torch.no_grad()
 def accuracy(network: AttentionPathNetwork, images: Images, tasks: Tasks) -> float:
-    """Share of tasks whose sign of y the network's output has."""
+    """Share of tasks whose sign of y the network's output has.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import draw_tasks, load_images
+    >>> images = load_images("digits", "test")
+    >>> network = one_shot_network(TrainingConfig((2, 2), width=8))
+    >>> 0 <= accuracy(network, images, draw_tasks(0, 20, images)) <= 1
+    True
+    """
     patches = torch.from_numpy(images.patches)
     contracted = network.contracted()
     right = 0
@@ -313,6 +384,17 @@ def gradients(
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = one_shot_network(TrainingConfig((2, 2), width=8))
+    >>> tokens, y = torch.randn(6, 48, 64), torch.ones(6)
+    >>> error = gradients(network, tokens, y)
+    >>> abs(error - (network(tokens) - y).square().mean().item()) < 1e-5
+    True
+    >>> network.readout.grad.shape
+    torch.Size([8])
     """
     contracted = network.contracted()
     leaves = [part.detach().requires_grad_() for part in contracted]
@@ -347,6 +429,14 @@ def reduce_network(
     Returns
     -------
     TrainedHeads
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import label_embedding
+    >>> config = TrainingConfig((2, 3), width=12)
+    >>> trained = reduce_network(one_shot_network(config), label_embedding(config.seed))
+    >>> trained.heads, trained.weights.shape
+    ((2, 3), (6, 192))
     """
     with torch.no_grad():
         reduced = network.path_network()

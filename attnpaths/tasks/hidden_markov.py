@@ -45,6 +45,12 @@ class Sequences:
         Classes, +1 (the chain tends to stay) or -1 (it tends to hop).
     states : ndarray of int, shape (P, T)
         Hidden states, +1 or -1.
+
+    Examples
+    --------
+    >>> data = HiddenMarkovChain(length=5, dimension=4).sample(3, seed=0)
+    >>> data.x.shape, data.y.shape, data.states.shape
+    ((3, 6, 10), (3,), (3, 5))
     """
 
     x: Array
@@ -82,6 +88,8 @@ class HiddenMarkovChain:
     >>> data = task.sample(10, seed=0)
     >>> data.x.shape, int(data.y.sum())
     ((10, 31, 231), 0)
+    >>> task.tokens, task.features
+    (31, 231)
     """
 
     length: int = 30
@@ -143,6 +151,13 @@ class HiddenMarkovChain:
         ------
         ValueError
             If `examples` is below one.
+
+        Examples
+        --------
+        >>> data = HiddenMarkovChain(length=1000, dimension=2, stay=0.9).sample(2, seed=0)
+        >>> stays = (data.states[:, 1:] == data.states[:, :-1]).mean(axis=1)
+        >>> bool(((stays > 0.5) == (data.y > 0)).all())
+        True
         """
         examples = as_count("examples", examples)
         rng = as_generator(seed)
@@ -193,6 +208,17 @@ def previous_token_head(task: HiddenMarkovChain) -> Array:
     -------
     ndarray, shape (N0, N0)
         The bilinear form W, key on the left, query on the right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import bilinear_attention
+    >>> task = HiddenMarkovChain(length=8, dimension=4, sigma_parallel=0, sigma_perp=0)
+    >>> data = task.sample(1, seed=0)
+    >>> attention = bilinear_attention(data.x, [previous_token_head(task)])[0, 0]
+    >>> looks_back = np.diagonal(attention[2:, 1:]) > 0.9
+    >>> bool(np.array_equal(looks_back, data.states[0, 1:] == data.states[0, :-1]))
+    True
     """
     n, tokens = task.dimension, task.tokens
     w = np.zeros((task.features, task.features))
@@ -207,7 +233,13 @@ def previous_token_head(task: HiddenMarkovChain) -> Array:
 
 
 def uniform_head(task: HiddenMarkovChain) -> Array:
-    """Head that attends to all tokens alike: W = 0, shape (N0, N0)."""
+    """Head that attends to all tokens alike: W = 0, shape (N0, N0).
+
+    Examples
+    --------
+    >>> bool(uniform_head(HiddenMarkovChain(length=5, dimension=4)).any())
+    False
+    """
     return np.zeros((task.features, task.features))
 
 
@@ -226,6 +258,11 @@ def random_head(task: HiddenMarkovChain, seed: int | np.random.Generator | None 
     ndarray, shape (N0, N0)
         W: features N(0, 1) / 200, positions N(0, 1), across N(0, 1) / sqrt(200), all times `beta`
         (200 being the dimension of an observation).
+
+    Examples
+    --------
+    >>> random_head(HiddenMarkovChain(length=5, dimension=4), seed=0).shape
+    (10, 10)
     """
     n = task.dimension
     scale = np.concatenate([np.full(n, n**-0.5), np.ones(task.tokens)])
@@ -234,7 +271,13 @@ def random_head(task: HiddenMarkovChain, seed: int | np.random.Generator | None 
 
 
 def good_path_heads(task: HiddenMarkovChain) -> list[Array]:
-    """Only the good path: one head a layer, each array (1, N0, N0)."""
+    """Only the good path: one head a layer, each array (1, N0, N0).
+
+    Examples
+    --------
+    >>> [w.shape for w in good_path_heads(HiddenMarkovChain(length=5, dimension=4))]
+    [(1, 10, 10), (1, 10, 10)]
+    """
     return [previous_token_head(task)[None], uniform_head(task)[None]]
 
 
@@ -256,6 +299,11 @@ def four_path_heads(
     -------
     list of ndarray, each (2, N0, N0)
         One array a layer.
+
+    Examples
+    --------
+    >>> [w.shape for w in four_path_heads(HiddenMarkovChain(length=5, dimension=4), seed=0)]
+    [(2, 10, 10), (2, 10, 10)]
     """
     rng = as_generator(seed)
     first = np.stack([previous_token_head(task), random_head(task, rng)])
@@ -267,6 +315,11 @@ def two_path_heads(task: HiddenMarkovChain) -> list[Array]:
     """Heads of the two-path network of Figure 2 (e).
 
     Layer 1: previous-token head, uniform head; layer 2: uniform head.
+
+    Examples
+    --------
+    >>> [w.shape for w in two_path_heads(HiddenMarkovChain(length=5, dimension=4))]
+    [(2, 10, 10), (1, 10, 10)]
     """
     first = np.stack([previous_token_head(task), uniform_head(task)])
     return [first, uniform_head(task)[None]]
@@ -314,6 +367,12 @@ def task_path_inputs(x: Array, heads: Sequence[Array]) -> Array:
     ------
     ValueError
         If shapes disagree.
+
+    Examples
+    --------
+    >>> task = HiddenMarkovChain(length=5, dimension=4)
+    >>> task_path_inputs(task.sample(3, seed=0).x, two_path_heads(task)).shape
+    (3, 2, 10)
     """
     x = as_array("x", x, ("P", "T", "N0"))
     return path_inputs(x, [bilinear_attention(x, w) for w in heads], READOUT)
