@@ -180,7 +180,7 @@ class AttentionPathNetwork(nn.Module):
         >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
         >>> tokens, contracted = torch.randn(4, 7, 6), network.contracted()
         >>> halves = [network.evaluate(half, contracted) for half in tokens.split(2)]
-        >>> torch.allclose(torch.cat(halves), network(tokens), atol=1e-6)
+        >>> torch.allclose(torch.cat(halves), network(tokens), atol=1e-5)
         True
         """
         *scores, weights = contracted
@@ -244,7 +244,7 @@ class AttentionPathNetwork(nn.Module):
         >>> x, q, k = torch.randn(5, 7, 6), network.queries.detach(), network.keys.detach()
         >>> xi = path_inputs(x, [query_key_attention(x, q, k)])
         >>> f = network(x).detach().numpy()
-        >>> bool(np.allclose(network.path_network().predict(xi), f, atol=1e-6))
+        >>> bool(np.allclose(network.path_network().predict(xi), f, atol=1e-5))
         True
         """
         weights = self._in_order(self.effective_weights(), self.heads)
@@ -425,7 +425,7 @@ def token_by_token(network: AttentionPathNetwork, x: Tensor) -> Tensor:
     >>> import torch
     >>> network = AttentionPathNetwork(features=6, heads=(2, 3), width=8, key_width=4)
     >>> x = torch.randn(5, 7, 6)
-    >>> torch.allclose(token_by_token(network, x), network(x), atol=1e-6)
+    >>> torch.allclose(token_by_token(network, x), network(x), atol=1e-5)
     True
     """
     values = x @ network.value_0.T

@@ -37,12 +37,10 @@ __all__ = [
     "TrainingConfig",
     "TrainingResult",
     "accuracy",
-    "add_arguments",
     "fine_tune_network",
     "gradients",
     "one_shot_network",
     "reduce_network",
-    "run",
     "train",
 ]
 
@@ -159,11 +157,9 @@ class TrainingResult(NamedTuple):
     Examples
     --------
     >>> from attnpaths.tasks.one_shot import load_images
-    >>> sets = {part: load_images("digits", part) for part in ("train", "validation")}
+    >>> seen, others = load_images("digits", "train"), load_images("digits", "validation")
     >>> config = TrainingConfig((2, 2), width=8, batch=4, checkpoint_every=1, validation_tasks=10)
-    >>> result = train(
-    ...     config, 2, training=sets["train"], validation=sets["validation"], progress=False
-    ... )
+    >>> result = train(config, 2, training=seen, validation=others, progress=False)
     >>> result.steps, [step for step, loss, accuracy in result.history], result.network.heads
     (2, [1, 2], (2, 2))
     >>> result.best_accuracy == max(accuracy for _, _, accuracy in result.history)
@@ -238,12 +234,13 @@ def train(
 
     >>> import tempfile
     >>> from attnpaths.tasks.one_shot import load_images
-    >>> sets = {"training": load_images("digits"), "validation": load_images("digits", "validation")}
+    >>> seen, others = load_images("digits", "train"), load_images("digits", "validation")
+    >>> sets = {"training": seen, "validation": others, "progress": False}
     >>> config = TrainingConfig((2, 2), width=8, batch=4, checkpoint_every=1, validation_tasks=10)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for steps in (1, 2):
-    ...         result = train(config, steps, **sets, folder=folder, progress=False)
-    >>> result.history == train(config, 2, **sets, progress=False).history
+    ...         result = train(config, steps, **sets, folder=folder)
+    >>> result.history == train(config, 2, **sets).history
     True
     """
     steps = as_count("steps", steps)
