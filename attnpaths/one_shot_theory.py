@@ -73,12 +73,8 @@ __all__ = [
     "StoredGrids",
     "TaskSet",
     "draw_set",
-    "grid_of_draw",
     "load_grids",
-    "make_grids",
     "out_of_distribution_images",
-    "pruning_study",
-    "sample_draw",
     "solve_grid",
     "task_path_inputs",
 ]
@@ -97,6 +93,15 @@ class TaskSet(NamedTuple):
         Path inputs.
     y : ndarray, shape (P,)
         +1 if the query is of class 1, else -1.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> from attnpaths.trained import load_trained_heads
+    >>> images, trained = load_images("digits", "test"), load_trained_heads("2x4_seed0")
+    >>> xi, y = draw_set(trained, "test", size=6, images=images)
+    >>> xi.shape, y.shape
+    ((6, 16, 192), (6,))
     """
 
     xi: Array
@@ -123,6 +128,15 @@ class Grid:
         Evaluations that each solve took.
     converged : ndarray of bool, shape (n, m)
         Whether each solve reached the needed gradient.
+
+    Examples
+    --------
+    >>> grid = load_grids("grid_2x4_seed0").grids[0]
+    >>> grid.accuracy["test"].shape == (len(grid.widths), len(grid.temperatures))
+    True
+    >>> narrow = grid.order_parameters[0, grid.chosen("validation")[0]]
+    >>> narrow.shape, float(grid.widths[0]), float(grid.widths[-1])
+    ((16, 16), 10.0, inf)
     """
 
     widths: Array
@@ -150,6 +164,12 @@ class Grid:
         ------
         ValueError
             If `by` is another word, or the grid was not evaluated on that set.
+
+        Examples
+        --------
+        >>> grid = load_grids("grid_2x4_seed0").grids[0]
+        >>> grid.temperatures[grid.chosen("evidence")].shape == grid.widths.shape
+        True
         """
         as_choice("by", by, CRITERIA)
         if by != "evidence" and by not in self.accuracy:
@@ -159,7 +179,15 @@ class Grid:
         return np.nanargmax(self.log_evidence if by == "evidence" else self.accuracy[by], axis=1)
 
     def chosen_accuracy(self, by: str = "validation", on: str = "test") -> Array:
-        """Accuracy on the set `on` at the chosen temperatures, shape (n,); see `chosen`."""
+        """Accuracy on the set `on` at the chosen temperatures, shape (n,); see `chosen`.
+
+        Examples
+        --------
+        >>> grid = load_grids("grid_2x4_seed0").grids[0]
+        >>> best, honest = grid.chosen_accuracy(by="test"), grid.chosen_accuracy(by="validation")
+        >>> bool((honest <= best).all())
+        True
+        """
         if on not in self.accuracy:
             raise ValueError(f"on must be one of {list(self.accuracy)}, got {on!r}")
         return self.accuracy[on][np.arange(len(self.widths)), self.chosen(by)]
@@ -201,6 +229,15 @@ def task_path_inputs(
     ------
     ValueError
         If shapes disagree.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import draw_tasks, load_images
+    >>> from attnpaths.trained import load_trained_heads
+    >>> images, trained = load_images("digits", "test"), load_trained_heads("2x4_seed0")
+    >>> tasks = draw_tasks(0, 6, images)
+    >>> task_path_inputs(images, tasks, trained.queries, trained.keys, trained.embedding).shape
+    (6, 16, 192)
     """
     table = token_table(embedding)
     basis = np.concatenate([CHANNELS, table.T], axis=1)  # (192, 64 + 48)
@@ -272,6 +309,24 @@ def solve_grid(
     ------
     ValueError
         If shapes disagree or a value is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> xi, y = np.random.default_rng(0).normal(size=(30, 4, 5)), np.resize([1.0, -1.0], 30)
+    >>> xi[:, 0, 0] += y
+    >>> test = xi[20:], y[20:]
+    >>> grid = solve_grid(
+    ...     xi[:20],
+    ...     y[:20],
+    ...     (2, 2),
+    ...     evaluate={"test": test},
+    ...     widths=[10, 100],
+    ...     temperatures=[0.1, 1.0],
+    ...     progress=False,
+    ... )
+    >>> grid.widths, grid.accuracy["test"].shape
+    (array([ 10., 100.,  inf]), (3, 2))
     """
     architecture = Architecture(heads, 1, variances)
     xi = as_array("xi", xi, ("P", architecture.paths, "N0"))
@@ -392,6 +447,16 @@ def draw_set(
     ------
     ValueError
         If `part` is another word.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> from attnpaths.trained import load_trained_heads
+    >>> images, trained = load_images("digits", "test"), load_trained_heads("2x4_seed0")
+    >>> xi, y = draw_set(trained, "test", size=6, images=images)
+    >>> xi.shape, float(y.sum())
+    ((6, 16, 192), 0.0)
     """
     as_choice("part", part, tuple(STREAMS))
     if images is None:
@@ -416,6 +481,12 @@ def out_of_distribution_images(*, download: bool = True) -> dict[str, Images]:
     -------
     dict of str to Images
         Digits always; MNIST and Fashion-MNIST from a folder or a download.
+
+    Examples
+    --------
+    >>> found = out_of_distribution_images(download=False)
+    >>> found["digits"].classes.tolist()
+    [0, 1]
     """
     found = {}
     for name in ("mnist", "fashion_mnist", "digits"):
@@ -578,6 +649,12 @@ class StoredGrids(NamedTuple):
         What each draw took where it was computed.
     about : dict
         Command, network and settings.
+
+    Examples
+    --------
+    >>> stored = load_grids("grid_2x4_seed0")
+    >>> stored.about["network"], len(stored.grids) == len(stored.trained["test"])
+    ('2x4_seed0', True)
     """
 
     grids: list[Grid]
@@ -603,6 +680,12 @@ def load_grids(path: str | Path) -> StoredGrids:
     ValueError
         If there is neither such a file nor such a name, or the file is damaged or holds something
         else.
+
+    Examples
+    --------
+    >>> grids = load_grids("grid_2x4_seed0").grids
+    >>> [accuracy.shape for accuracy in (grids[0].accuracy["test"], grids[0].log_evidence)]
+    [(11, 10), (11, 10)]
     """
     arrays = read_arrays([path]) if Path(path).suffix == ".npz" else load_stored(str(path))
     try:

@@ -31,6 +31,11 @@ def stored_names(kind: str = "") -> list[str]:
     -------
     list of str
         In alphabetical order.
+
+    Examples
+    --------
+    >>> "grid_2x4_seed0" in stored_names("grid")
+    True
     """
     return sorted(path.stem for path in _paths() if path.stem.startswith(kind))
 

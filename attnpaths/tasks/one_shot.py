@@ -70,7 +70,17 @@ DIGITS = {"train": (3, 4, 5, 6, 7), "validation": (2, 8), "test": (0, 1, 9)}
 
 
 class DataUnavailableError(OSError):
-    """Images are neither in a folder nor can they be downloaded."""
+    """Images are neither in a folder nor can they be downloaded.
+
+    Examples
+    --------
+    >>> try:
+    ...     images = load_images("mnist", "test", download=False)
+    ... except DataUnavailableError:
+    ...     images = load_images("digits", "test")
+    >>> images.name in ("mnist", "digits")
+    True
+    """
 
 
 class _Archive(NamedTuple):
@@ -124,6 +134,14 @@ class Images:
         Which data set, and which part of its classes.
     source : str
         Where the images were found, in words.
+
+    Examples
+    --------
+    >>> images = load_images("digits", "validation")
+    >>> images.name, images.split, images.classes.tolist(), images.pixels.dtype
+    ('digits', 'validation', [2, 8], dtype('uint8'))
+    >>> images.shape == images.pixels.shape[:2] == images.patches.shape[:2]
+    True
     """
 
     pixels: Array
@@ -143,7 +161,13 @@ class Images:
         return self.pixels.shape[:2]
 
     def select(self, classes: ArrayLike) -> Images:
-        """Keep some classes only, given by their numbers (`classes`)."""
+        """Keep some classes only, given by their numbers (`classes`).
+
+        Examples
+        --------
+        >>> load_images("digits", "test").select([9, 0]).classes.tolist()
+        [9, 0]
+        """
         wanted = np.atleast_1d(np.asarray(classes))
         place = {int(number): index for index, number in enumerate(self.classes)}
         missing = [c for c in wanted.tolist() if c not in place]
@@ -227,6 +251,15 @@ def available_images(
     """Load Omniglot if it can be had, else scikit-learn's digits, with a warning.
 
     The result's `name` says which. Arguments as for `load_images`.
+
+    Examples
+    --------
+    >>> import tempfile, warnings
+    >>> with tempfile.TemporaryDirectory() as empty, warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # it says that digits stand in
+    ...     images = available_images("test", empty, download=False)
+    >>> images.name in ("omniglot", "digits"), images.pixels.shape[2:]
+    (True, (32, 32))
     """
     try:
         return load_images("omniglot", split, folder, download=download)
@@ -335,6 +368,15 @@ def read_omniglot_npz(path: str | Path) -> Array:
     ------
     ValueError
         If the file is damaged or holds something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/some.npz", images=np.ones((2, 20, 105, 105), dtype=bool))
+    ...     read_omniglot_npz(f"{folder}/some.npz").shape
+    (2, 20, 105, 105)
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -368,6 +410,21 @@ def read_omniglot_zip(path: str | Path) -> tuple[Array, Array]:
     ------
     ValueError
         If the file is damaged, or a character lacks drawings.
+
+    Examples
+    --------
+    >>> import io, tempfile, zipfile
+    >>> from PIL import Image
+    >>> drawing = io.BytesIO()
+    >>> Image.new("1", (105, 105)).save(drawing, "png")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with zipfile.ZipFile(f"{folder}/some.zip", "w") as archive:
+    ...         for number in range(1, 21):
+    ...             name = f"some/Latin/character01/0001_{number:02}.png"
+    ...             archive.writestr(name, drawing.getvalue())
+    ...     images, characters = read_omniglot_zip(f"{folder}/some.zip")
+    >>> images.shape, characters
+    ((1, 20, 105, 105), array([1]))
     """
     from PIL import Image
 
@@ -403,6 +460,15 @@ def read_idx(path: str | Path) -> Array:
     ------
     ValueError
         If the file is damaged or holds something else.
+
+    Examples
+    --------
+    >>> import gzip, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with gzip.open(f"{folder}/labels.gz", "wb") as file:
+    ...         count = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
+    ...     read_idx(f"{folder}/labels.gz")
+    array([7, 2, 1], dtype=uint8)
     """
     try:
         with gzip.open(path) as file:
@@ -429,6 +495,12 @@ def resize(images: Array, size: int = SIZE) -> Array:
     Returns
     -------
     ndarray of uint8, shape (..., size, size)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> resize(np.eye(64, dtype=bool)[None]).shape
+    (1, 32, 32)
     """
     from PIL import Image
 
@@ -464,6 +536,13 @@ def patches(pixels: ArrayLike) -> Array:
     -------
     ndarray of float32, shape (..., 16, 64)
         Patches row by row, pixels row by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = patches(load_images("digits", "test").pixels[0, 0])
+    >>> found.shape, bool(np.allclose(found.mean(axis=1), 0, atol=1e-4))
+    ((16, 64), True)
     """
     x: Array = np.asarray(pixels, dtype=np.float32)
     if x.shape[-2:] != (SIZE, SIZE):
@@ -491,6 +570,15 @@ class Tasks:
         Which drawing of the class; the query is never one of the two support images.
     y : ndarray, shape (P,)
         +1 if the query is of the class of support 1, -1 if of support 0.
+
+    Examples
+    --------
+    >>> tasks = draw_tasks(0, 100, (10, 5))
+    >>> support_0, support_1, query = tasks.classes.T
+    >>> bool(((query == support_1) == (tasks.y > 0)).all())
+    True
+    >>> len(tasks), len(tasks[tasks.y > 0]) + len(tasks[tasks.y < 0])
+    (100, 100)
     """
 
     classes: Array
@@ -498,7 +586,14 @@ class Tasks:
     y: Array
 
     def images(self, images: Images) -> Array:
-        """Pixels of each task, uint8 (P, 3, 32, 32)."""
+        """Pixels of each task, uint8 (P, 3, 32, 32).
+
+        Examples
+        --------
+        >>> images = load_images("digits", "test")
+        >>> draw_tasks(0, 5, images).images(images).shape
+        (5, 3, 32, 32)
+        """
         return images.pixels[self.classes, self.drawings]
 
     def __len__(self) -> int:
@@ -574,6 +669,12 @@ def positions(tokens: int = TOKENS, features: int = FEATURES, base: float = 10_0
     -------
     ndarray, shape (tokens, features)
         Sine and cosine of ``t / base^(2 i / features)`` in columns 2 i and 2 i + 1.
+
+    Examples
+    --------
+    >>> table = positions()
+    >>> table.shape, round(float(table.std()), 12)
+    ((48, 192), 1.0)
     """
     tokens, features = as_count("tokens", tokens), as_count("features", features, 2)
     if features % 2:
@@ -586,7 +687,13 @@ def positions(tokens: int = TOKENS, features: int = FEATURES, base: float = 10_0
 
 
 def label_embedding(seed: int | np.random.Generator, features: int = FEATURES) -> Array:
-    """Frozen N(0, 1) embedding of the labels 0, 1 and unknown, shape (3, features)."""
+    """Frozen N(0, 1) embedding of the labels 0, 1 and unknown, shape (3, features).
+
+    Examples
+    --------
+    >>> label_embedding(seed=0).shape
+    (3, 192)
+    """
     return np.random.default_rng(seed).standard_normal((3, as_count("features", features)))
 
 
@@ -597,6 +704,11 @@ def token_table(embedding: ArrayLike) -> Array:
     ----------
     embedding : array_like, shape (3, 192)
         Of the labels 0, 1 and unknown: one for each image of a task.
+
+    Examples
+    --------
+    >>> token_table(label_embedding(seed=0)).shape
+    (48, 192)
     """
     embedding = as_array("embedding", embedding, (3, FEATURES))
     return positions() + np.repeat(embedding, PATCHES, axis=0)

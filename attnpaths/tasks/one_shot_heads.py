@@ -73,7 +73,13 @@ def random_heads(
 
 
 def uniform_heads(heads: int = 1) -> Array:
-    """Heads that attend to all tokens alike: W = 0, shape (heads, 192, 192)."""
+    """Heads that attend to all tokens alike: W = 0, shape (heads, 192, 192).
+
+    Examples
+    --------
+    >>> uniform_heads(2).shape, bool(uniform_heads(2).any())
+    ((2, 192, 192), False)
+    """
     return np.zeros((as_count("heads", heads), FEATURES, FEATURES))
 
 
@@ -162,6 +168,14 @@ def task_path_inputs(
     ------
     ValueError
         If shapes disagree or `chunk` is below one.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import draw_tasks, label_embedding, load_images
+    >>> images, embedding = load_images("digits", "test"), label_embedding(0)
+    >>> heads = [matching_head(embedding)[None], uniform_heads(2)]
+    >>> task_path_inputs(images, draw_tasks(0, 5, images), embedding, heads).shape
+    (5, 2, 192)
     """
     chunk = as_count("chunk", chunk)
     parts = []
