@@ -59,6 +59,14 @@ def use_style() -> None:
     """Set matplotlib's defaults for the book: white ground, readable sizes, thin axes.
 
     The ground is opaque, so that figures stay readable on a dark page.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> with plt.rc_context():  # to leave other figures as they are
+    ...     use_style()
+    ...     plt.rcParams["axes.spines.top"]
+    False
     """
     import matplotlib as mpl
     from cycler import cycler
@@ -138,6 +146,13 @@ def plot_accuracy(
     ValueError
         If sizes disagree, a width is not positive, an accuracy is not between 0 and 1, or
         the regime is unknown.
+
+    Examples
+    --------
+    >>> ax = plot_accuracy([10, 100, 1000], [[0.91, 0.86, 0.83], [0.89, 0.87, 0.82]])
+    >>> ax = plot_limit([0.82, 0.84], ax=ax)
+    >>> ax.get_legend_handles_labels()[1], ax.get_xscale()
+    (['theory', 'GP limit'], 'log')
     """
     widths = as_array("widths", widths, ("n",))
     if widths.min() <= 0:
@@ -193,6 +208,12 @@ def plot_limit(
     ------
     ValueError
         If an accuracy is not between 0 and 1.
+
+    Examples
+    --------
+    >>> ax = plot_limit(0.83, label="chance", colour="black")
+    >>> [float(height) for height in ax.lines[0].get_ydata()]  # in percent
+    [83.0, 83.0]
     """
     seeds = _as_fractions("accuracy", np.reshape(as_array("accuracy", accuracy), (-1, 1)), 1)
     ax = _axes(ax)
@@ -234,6 +255,14 @@ def plot_published(
     ------
     ValueError
         As `plot_accuracy`.
+
+    Examples
+    --------
+    >>> from attnpaths.published import published_case
+    >>> case = published_case("four_paths")
+    >>> ax = plot_published(case["widths"], case["accuracy"])
+    >>> len(ax.lines[0].get_xdata()) == len(case["widths"])
+    True
     """
     accuracy = as_array("accuracy", accuracy, ("n",))
     style = {"ls": "none", "marker": "D", "markersize": 5, "markerfacecolor": "none", **marks}
@@ -275,6 +304,15 @@ def plot_alignment(
     ------
     ValueError
         If an overlap is not between 0 and 1, `components` is below one, or the regime is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import kernel_task_alignment
+    >>> K = np.diag([3.0, 2.0, 1.0])
+    >>> ax = plot_alignment(kernel_task_alignment(K, [1.0, 1.0, -1.0]), components=2)
+    >>> ax.lines[0].get_ydata().round(3)
+    array([0.577, 0.577])
     """
     overlaps = as_array("overlaps", overlaps)
     seeds = _as_fractions("overlaps", overlaps, overlaps.shape[-1] if overlaps.ndim else 1)
@@ -317,6 +355,15 @@ def plot_attention(
     ------
     ValueError
         If the matrix is not square or `limit` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths import bilinear_attention
+    >>> attention = bilinear_attention(np.ones((1, 4, 3)), np.zeros((1, 3, 3)))
+    >>> ax = plot_attention(attention[0, 0], limit=1.0)
+    >>> ax.get_ylabel(), ax.images[0].get_clim() == (0, 1)
+    ('query position', True)
     """
     attention = as_array("attention", attention, ("T", "T"))
     if attention.shape[0] != attention.shape[1]:
@@ -351,6 +398,14 @@ def plot_chain(
     ------
     ValueError
         If a state is neither +1 nor -1 or the lengths disagree.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.hidden_markov import HiddenMarkovChain
+    >>> data = HiddenMarkovChain().sample(1, seed=0)
+    >>> ax = plot_chain(data.states[0])
+    >>> [float(end) for end in ax.get_xlim()]
+    [0.0, 31.0]
     """
     states = as_array("states", states, ("T",))
     if not np.isin(states, (-1, 1)).all():
@@ -405,6 +460,14 @@ def plot_images(
     ------
     ValueError
         If the number of titles or axes is not that of the images.
+
+    Examples
+    --------
+    >>> from attnpaths.tasks.one_shot import load_images
+    >>> images = load_images("digits", "test").pixels[:, 0]
+    >>> axes = plot_images(images, ["0", "1", "9"], patch=8)
+    >>> [ax.get_title() for ax in axes]
+    ['0', '1', '9']
     """
     import matplotlib.pyplot as plt
 
@@ -464,6 +527,14 @@ def plot_order_parameter(
     ------
     ValueError
         If U is not a square matrix, the number of labels is another, or `limit` is not positive.
+
+    Examples
+    --------
+    >>> ax = plot_order_parameter([[2.0, -0.5], [-0.5, 1.0]], ["g", "d"])
+    >>> [text.get_text() for text in ax.texts]
+    ['2.00', '−0.50', '−0.50', '1.00']
+    >>> ax.images[0].get_clim() == (-2, 2)
+    True
     """
     U = as_array("U", U, ("Pi", "Pi"))
     paths = len(U)
@@ -529,6 +600,12 @@ def plot_paths(
     ------
     ValueError
         If a list does not fit the heads or a weight is negative.
+
+    Examples
+    --------
+    >>> ax = plot_paths((2, 2), labels=["g", "a12", "d", "a22"], weights=[2.0, 0.5, 1.5, 0.5])
+    >>> ax.get_legend_handles_labels()[1]
+    ['g', 'a12', 'd', 'a22']
     """
     import matplotlib as mpl
     from matplotlib.path import Path

@@ -88,7 +88,18 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 class MissingInputError(Exception):
-    """What a figure needs is not there; the message says what, and how to get it."""
+    """What a figure needs is not there; the message says what, and how to get it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from attnpaths.reproduce import FIGURES, Context, MissingInputError
+    >>> try:
+    ...     FIGURES["3b"].compute(Context(Path("runs"), heads=Path("lost")))
+    ... except MissingInputError as error:
+    ...     print(str(error)[:24])
+    trained heads are needed
+    """
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,12 @@ class Statement:
         Whether it holds, one entry a seed.
     why : str
         What explains it where it does not hold.
+
+    Examples
+    --------
+    >>> rises = Statement("rises", "accuracy rises", [True] * 19 + [False])
+    >>> rises.verdict, rises.as_dict()["holds"], rises.as_dict()["seeds"]
+    ('reproduced', 19, 20)
     """
 
     name: str
@@ -151,6 +168,16 @@ class Number:
         What explains a difference.
     digits : int
         Digits shown after the point.
+
+    Examples
+    --------
+    >>> ours = [0.80, 0.82, 0.81, 0.83, 0.79]
+    >>> number = Number("accuracy at N = 10", ours, published=0.826, unit="%")
+    >>> number.verdict({})
+    'reproduced'
+    >>> entry = number.as_dict({})
+    >>> round(entry["mean"], 3), [round(end, 3) for end in entry["interval"]]
+    (0.81, [0.762, 0.858])
     """
 
     quantity: str
@@ -162,7 +189,15 @@ class Number:
     digits: int = 2
 
     def verdict(self, statements: Mapping[str, Statement]) -> str:
-        """By `RULE`."""
+        """By `RULE`.
+
+        Examples
+        --------
+        >>> rises = Statement("rises", "accuracy rises", [True] * 20)
+        >>> number = Number("accuracy", [0.80, 0.82, 0.81, 0.83, 0.79], 0.90, statement="rises")
+        >>> number.verdict({}), number.verdict({"rises": rises})
+        ('not reproduced', 'reproduced in kind')
+        """
         if not len(self.values):
             return MISSING
         if self.published is None:
@@ -242,6 +277,14 @@ def alignment_entries(theory: Array, gp: Array, components: int) -> tuple[list[N
         Share of the labels (sum of squared overlaps), of the network and of its limit.
     statement : Statement
         That the network's is larger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> theory, gp = np.array([[0.8, 0.6], [0.6, 0.8]]), np.array([[0.6, 0.8], [0.5, 0.9]])
+    >>> numbers, statement = alignment_entries(theory, gp, components=1)
+    >>> [round(value, 2) for value in numbers[0].values], statement.verdict
+    ([0.64, 0.36], 'reproduced')
     """
     captured: list[Any] = [(overlap[:, :components] ** 2).sum(axis=1) for overlap in (theory, gp)]
     numbers = [
@@ -279,7 +322,14 @@ def load_report() -> dict[str, Any]:
 
 
 def count_verdicts(figure: Mapping[str, Any]) -> dict[str, int]:
-    """How many numbers and statements of a figure have each verdict."""
+    """How many numbers and statements of a figure have each verdict.
+
+    Examples
+    --------
+    >>> counts = count_verdicts(load_report()["figures"]["2c"])
+    >>> tuple(counts) == VERDICTS, counts["reproduced"] > 0
+    (True, True)
+    """
     entries = [*figure.get("numbers", ()), *figure.get("statements", ())]
     return {name: sum(entry["verdict"] == name for entry in entries) for name in VERDICTS}
 
@@ -295,6 +345,11 @@ def summary_markdown(report: Mapping[str, Any]) -> str:
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> print(summary_markdown(load_report()).splitlines()[0])
+    | figure | what | reproduced | in kind | not |  |
     """
     rows = []
     for name, figure in report["figures"].items():
@@ -319,6 +374,12 @@ def table_markdown(figure: Mapping[str, Any]) -> str:
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> table = table_markdown(load_report()["figures"]["2c"])
+    >>> print(table.splitlines()[0])
+    | quantity | published | ours ± sd | new draw, 95 % | verdict |
     """
     if figure["status"] != "done":
         return f"Not computed: {figure['reason']}.\n"
@@ -363,6 +424,12 @@ def report_markdown(report: Mapping[str, Any], pictures: Mapping[str, str] | Non
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> text = report_markdown(load_report(), pictures={"2c": "figures/2c.png"})
+    >>> "(figures/2c.png)" in text, text.splitlines()[0]
+    (True, '# Reproduction report')
     """
     parts = ["# Reproduction report\n", report["about"] + "\n", _versions(report) + "\n"]
     parts += ["**Rule.** " + report["rule"] + "\n", summary_markdown(report)]
@@ -375,7 +442,13 @@ def report_markdown(report: Mapping[str, Any], pictures: Mapping[str, str] | Non
 
 
 def report_html(report: Mapping[str, Any], pictures: Mapping[str, str] | None = None) -> str:
-    """Whole report as one HTML page without scripts; arguments as `report_markdown`."""
+    """Whole report as one HTML page without scripts; arguments as `report_markdown`.
+
+    Examples
+    --------
+    >>> report_html(load_report()).startswith("<!doctype html>")
+    True
+    """
     body = [f"<h1>Reproduction report</h1><p>{html.escape(report['about'])}</p>"]
     body.append(f"<p>{html.escape(_versions(report))}</p>")
     body.append(f"<p><strong>Rule.</strong> {html.escape(report['rule'])}</p>")
@@ -408,7 +481,13 @@ def _versions(report: Mapping[str, Any]) -> str:
 
 
 def notes_markdown(figure: Mapping[str, Any]) -> str:
-    """What a figure was computed with, in one paragraph."""
+    """What a figure was computed with, in one paragraph.
+
+    Examples
+    --------
+    >>> "data seeds" in notes_markdown(load_report()["figures"]["2c"])
+    True
+    """
     if figure["status"] != "done":
         return ""
     settings = ", ".join(f"{name}: {value}" for name, value in figure["settings"].items())

@@ -88,6 +88,13 @@ class Context:
         A grid of 3 widths and 3 temperatures for Figure 3, in place of 10 each; `quick` implies it.
     progress : bool
         Whether to show progress.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> context = Context(Path("runs"), seeds=3)
+    >>> context.data_seeds, context.settings("2c"), context.cache.name
+    (range(0, 3), {'data seeds': 3}, 'cache')
     """
 
     folder: Path
@@ -111,14 +118,32 @@ class Context:
         return range(self.seeds or (SEEDS_QUICK if self.quick else SEEDS))
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What decides the result of one figure, and stands beside it in the report."""
+        """What decides the result of one figure, and stands beside it in the report.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> Context(Path("runs"), quick=True).settings("2c")
+        {'data seeds': 5, 'quick': True}
+        """
         if name.startswith("2"):
             settings: dict[str, Any] = {"data seeds": len(self.data_seeds)}
             return settings | ({"quick": True} if self.quick else {})
         return one_shot.settings(self, name)
 
     def markov(self, sigma_perp: float, heads: str, widths: Iterable[float]) -> pd.DataFrame:
-        """Theory on the hidden Markov chain task, one row a seed and width."""
+        """Theory on the hidden Markov chain task, one row a seed and width.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     context = Context(Path(folder), seeds=1, progress=False)
+        ...     table = context.markov(1.0, "good", widths=(10, 100))
+        >>> table[["seed", "width"]].values.tolist()
+        [[0.0, 10.0], [0.0, 100.0]]
+        """
         problem = HiddenMarkovProblem(HiddenMarkovChain(sigma_perp=sigma_perp))
         key = (sigma_perp, heads, tuple(widths))
         if key not in self.tables:
@@ -137,7 +162,20 @@ class Context:
     def map(
         self, name: str, function: Callable[..., dict[str, Any]], items: Sequence[tuple[Any, ...]]
     ) -> list[dict[str, Array]]:
-        """Results of ``function(*item)``, arrays by name, each kept on disk under its item."""
+        """Results of ``function(*item)``, arrays by name, each kept on disk under its item.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     context = Context(Path(folder), progress=False)
+        ...     results = context.map("squares", lambda n: {"square": n**2}, [(2,), (3,)])
+        ...     len(list(context.cache.glob("squares-*.npz")))  # kept for the next call
+        2
+        >>> [int(result["square"]) for result in results]
+        [4, 9]
+        """
         self.cache.mkdir(parents=True, exist_ok=True)
         paths = []
         for item in items:
@@ -593,6 +631,13 @@ def draw(name: str, figure: Mapping[str, Any]) -> Figure:
     ------
     ValueError
         If there is no such figure, or it was not computed.
+
+    Examples
+    --------
+    >>> from attnpaths.report import load_report
+    >>> figure = draw("2d", load_report()["figures"]["2d"])
+    >>> [ax.get_xlabel() for ax in figure.axes]
+    ['kernel principal component']
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -636,6 +681,17 @@ def reproduce(
     ------
     ValueError
         If a name is unknown.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = reproduce(Context(Path(folder), seeds=1, progress=False), ["2d"])
+    ...     sorted(path.name for path in Path(folder).glob("report.*"))
+    ['report.html', 'report.json', 'report.md']
+    >>> report["figures"]["2d"]["statements"][0]["seeds"]
+    1
     """
     names = list(FIGURES) if not names else list(dict.fromkeys(names))
     for name in names:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from attnpaths.reproduce import Context
 
-__all__ = ["figure_3b", "figure_3c", "figure_3d", "figure_3e", "figure_3f", "figure_ood"]
+__all__: list[str] = []  # called by `attnpaths.reproduce` alone
 
 HEADS, MANY_HEADS = "2x4_seed0", "2x8_seed0"
 DRAWS, DRAWS_QUICK = 10, 2
