@@ -49,6 +49,12 @@ def paper_explorer(seed: int = 0, *, test_examples: int = 150, **options: Any) -
     Returns
     -------
     Explorer
+
+    Examples
+    --------
+    >>> explorer = paper_explorer(test_examples=10)
+    >>> [task.heads for task in explorer.task_data]
+    [(2, 2), (2, 1), (2, 2)]
     """
     makers = (four_path_task, two_path_task, digits_task)
     return Explorer([make(seed, test_examples) for make in makers], **options)
@@ -78,6 +84,12 @@ def hidden_markov_explorer(
     ------
     ValueError
         If a number of paths is neither 4 nor 2.
+
+    Examples
+    --------
+    >>> explorer = hidden_markov_explorer(paths=[2], test_examples=10, width=100)
+    >>> explorer.solve().order_parameter.converged
+    True
     """
     makers = {4: four_path_task, 2: two_path_task}
     unknown = [count for count in paths if count not in makers]
@@ -99,6 +111,12 @@ def landscape_explorer(seed: int = 0, **options: Any) -> Explorer:
     Returns
     -------
     Explorer
+
+    Examples
+    --------
+    >>> explorer = landscape_explorer(width=20)
+    >>> explorer.views[0], explorer.task_data[0].heads
+    ('landscape', (2,))
     """
     options.setdefault("views", ("landscape", "order_parameter", "accuracy"))
     return Explorer(landscape_task(seed), **options)
@@ -117,6 +135,12 @@ def four_path_task(seed: int = 0, test_examples: int = 300) -> ExplorerTask:
     Returns
     -------
     ExplorerTask
+
+    Examples
+    --------
+    >>> task = four_path_task(test_examples=10)
+    >>> task.xi.shape, task.path_names
+    ((100, 4, 231), ['g', 'a12', 'd', 'a22'])
     """
     chain, rng = HiddenMarkovChain(), np.random.default_rng(seed)
     heads = four_path_heads(chain, rng)
@@ -144,6 +168,12 @@ def two_path_task(seed: int = 0, test_examples: int = 300) -> ExplorerTask:
     Returns
     -------
     ExplorerTask
+
+    Examples
+    --------
+    >>> task = two_path_task(test_examples=10)
+    >>> task.solve(width=10, noise=2).order_parameter.matrix.shape
+    (2, 2)
     """
     chain, rng = HiddenMarkovChain(sigma_perp=1.0), np.random.default_rng(seed)
     xi, y, xi_test, y_test = _chain_data(chain, two_path_heads(chain), rng, test_examples)
@@ -196,6 +226,12 @@ def digits_task(seed: int = 0, test_examples: int = 300) -> ExplorerTask:
     Returns
     -------
     ExplorerTask
+
+    Examples
+    --------
+    >>> task = digits_task(test_examples=10)
+    >>> task.heads, task.head_names[0]
+    ((2, 2), ['matching patch', 'random'])
     """
     rng = np.random.default_rng(seed)
     heads = _digit_heads(rng)
@@ -270,6 +306,13 @@ def landscape_task(seed: int = 0) -> ExplorerTask:
     Returns
     -------
     ExplorerTask
+
+    Examples
+    --------
+    >>> task = landscape_task()
+    >>> solution = task.solve(width=10)
+    >>> bool(solution.order_parameter.matrix[0, 1] < 0)  # the noise is subtracted
+    True
     """
     rng = np.random.default_rng(seed)
 

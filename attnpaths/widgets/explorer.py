@@ -88,6 +88,15 @@ class Solution(NamedTuple):
         The same in the limit of infinite width.
     paths : tuple of int
         Indices of the paths that are on, the rows of the order parameter.
+
+    Examples
+    --------
+    >>> from attnpaths.widgets import landscape_task
+    >>> solution = landscape_task().solve(width=10, heads_on=[[True, False]])
+    >>> solution.paths, solution.order_parameter.matrix.shape
+    ((0,), (1, 1))
+    >>> 0 <= solution.gp_accuracy <= 1
+    True
     """
 
     order_parameter: OrderParameter
@@ -138,12 +147,17 @@ class ExplorerTask:
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y, y_test = np.resize([1, -1], 12), np.resize([1, -1], 20)
     >>> task = ExplorerTask(
     ...     "toy", rng.normal(size=(12, 2, 5)), y, rng.normal(size=(20, 2, 5)), y_test, heads=(2,)
     ... )
     >>> task.solve(width=10).order_parameter.converged
+    True
+    >>> task.heads, task.width_stops[:3] == [10, 11, 12], task.temperature_stops[-1] == 10
+    ((2,), True, True)
+    >>> set(task.curve_widths) < set(task.width_stops)
     True
     """
 
@@ -228,7 +242,16 @@ class ExplorerTask:
         return _stops(self.width_range, CURVE_STOPS)
 
     def active_paths(self, heads_on: Sequence[Sequence[bool]] | None = None) -> tuple[int, ...]:
-        """Indices of the paths whose heads are all on, in the order of `attnpaths.path_names`."""
+        """Indices of the paths whose heads are all on, in the order of `attnpaths.path_names`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> xi, y = np.random.default_rng(0).normal(size=(12, 4, 5)), np.resize([1, -1], 12)
+        >>> task = ExplorerTask("toy", xi, y, xi, y, heads=(2, 2))
+        >>> task.active_paths([[True, False], [True, True]])
+        (0, 1)
+        """
         return tuple(
             index for index, path in enumerate(product(*self._check_heads(heads_on))) if all(path)
         )
@@ -266,6 +289,15 @@ class ExplorerTask:
         ------
         ValueError
             If a value is out of range or a layer has no head that is on.
+
+        Examples
+        --------
+        >>> from attnpaths.widgets import landscape_task
+        >>> task = landscape_task()
+        >>> narrow = task.solve(width=10)
+        >>> wide = task.solve(width=1000, temperature=0.5, start=narrow.order_parameter)
+        >>> wide.order_parameter.temperature, wide.order_parameter.converged
+        (0.5, True)
         """
         noise = self.noise if noise is None else as_number("noise", noise)
         temperature = self.temperature if temperature is None else temperature
@@ -282,7 +314,15 @@ class ExplorerTask:
         return Solution(solved, accuracies[0], accuracies[1], paths)
 
     def curve(self) -> Array:
-        """Test accuracy at `curve_widths`, at the task's temperature and noise, all heads on."""
+        """Test accuracy at `curve_widths`, at the task's temperature and noise, all heads on.
+
+        Examples
+        --------
+        >>> from attnpaths.widgets import landscape_task
+        >>> task = landscape_task()
+        >>> task.curve().shape == (len(task.curve_widths),)
+        True
+        """
         accuracies, start = [], None
         for width in reversed(self.curve_widths):  # from the GP's side: each starts at the last
             solution = self.solve(width, start=start)
@@ -291,7 +331,15 @@ class ExplorerTask:
         return np.array(accuracies[::-1])
 
     def state(self) -> dict[str, Any]:
-        """Everything the module needs, with arrays as bytes."""
+        """Everything the module needs, with arrays as bytes.
+
+        Examples
+        --------
+        >>> from attnpaths.widgets import landscape_task
+        >>> state = landscape_task().state()
+        >>> state["heads"], state["path_names"], type(state["train"])
+        ([2], ['1', '2'], <class 'bytes'>)
+        """
         return {
             "name": self.name,
             "heads": list(self.heads),
@@ -376,8 +424,11 @@ class Explorer(anywidget.AnyWidget):
 
     Examples
     --------
-    >>> explorer = hidden_markov_explorer()  # doctest: +SKIP
-    >>> explorer.width = 100  # doctest: +SKIP
+    >>> from attnpaths.widgets import landscape_task
+    >>> explorer = Explorer(landscape_task(), views=["order_parameter", "accuracy"], width=20)
+    >>> explorer.width = 100  # moves the slider
+    >>> explorer.solve().order_parameter.architecture.widths
+    (100.0, 100.0)
     """
 
     _esm = HERE / "explorer.js"
@@ -422,13 +473,30 @@ class Explorer(anywidget.AnyWidget):
         )
 
     def solve(self) -> Solution:
-        """Solve the present settings in Python: what the browser should show."""
+        """Solve the present settings in Python: what the browser should show.
+
+        Examples
+        --------
+        >>> from attnpaths.widgets import landscape_task
+        >>> explorer = Explorer(landscape_task())
+        >>> explorer.heads_on = [[True, False]]
+        >>> explorer.solve().paths
+        (0,)
+        """
         return self.task_data[self.task].solve(
             self.width, self.temperature, noise=self.noise, heads_on=self.heads_on
         )
 
     def to_html(self) -> str:
-        """HTML that works by itself: module, style and data, no kernel and no other host."""
+        """HTML that works by itself: module, style and data, no kernel and no other host.
+
+        Examples
+        --------
+        >>> from attnpaths.widgets import landscape_task
+        >>> page = Explorer(landscape_task(), title="Two heads").to_html()
+        >>> page.startswith('<div class="attnpaths-live">'), "Two heads" in page
+        (True, True)
+        """
         state = {
             name: getattr(self, name)
             for name in (
@@ -563,6 +631,7 @@ def compress_inputs(xi: ArrayLike, xi_test: ArrayLike, features: int) -> tuple[A
 
     Examples
     --------
+    >>> import numpy as np
     >>> xi = np.random.default_rng(0).normal(size=(8, 2, 5))
     >>> compress_inputs(xi, xi, 3)[0].shape
     (8, 2, 3)

@@ -58,6 +58,12 @@ class LogSlider:
     ------
     ValueError
         If the numbers are not positive or not in order.
+
+    Examples
+    --------
+    >>> slider = LogSlider(1, 1000, value=10, per_decade=5)
+    >>> slider.widget().value
+    10.0
     """
 
     low: float
@@ -75,7 +81,14 @@ class LogSlider:
             )
 
     def widget(self) -> ipywidgets.FloatLogSlider:
-        """The slider."""
+        """The slider.
+
+        Examples
+        --------
+        >>> widget = LogSlider(1, 1000, value=10).widget()
+        >>> widget.min, widget.max, widget.value  # the ends are logarithms
+        (0.0, 3.0, 10.0)
+        """
         return ipywidgets.FloatLogSlider(
             value=self.value,
             min=float(np.log10(self.low)),
@@ -92,6 +105,17 @@ class LiveFigure:
     ----------
     values : dict
         The controls' present values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attnpaths.plotting import plot_order_parameter
+    >>> figure = live(lambda size: plot_order_parameter(np.eye(size)), size=(1, 6))
+    >>> figure.widget().children[0].value = 4  # as the reader does by hand
+    >>> figure.values
+    {'size': 4}
+    >>> "there size can be changed" in figure.to_html()
+    True
     """
 
     def __init__(
@@ -113,7 +137,17 @@ class LiveFigure:
         return buffer.getvalue()
 
     def widget(self) -> ipywidgets.VBox:
-        """The controls over the picture, as one ipywidget."""
+        """The controls over the picture, as one ipywidget.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths.plotting import plot_order_parameter
+        >>> figure = live(lambda size: plot_order_parameter(np.eye(size)), size=(1, 6))
+        >>> slider = figure.widget().children[0]
+        >>> slider.description, slider.value
+        ('size', 3)
+        """
         if self._box is not None:
             return self._box
         image = ipywidgets.HTML(self._image())
@@ -141,7 +175,16 @@ class LiveFigure:
         return self._box
 
     def to_html(self) -> str:
-        """The picture and one line on where it is live."""
+        """The picture and one line on where it is live.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attnpaths.plotting import plot_order_parameter
+        >>> figure = live(lambda size: plot_order_parameter(np.eye(size)), size=(1, 6), note="U")
+        >>> figure.to_html().count("<img"), "<em>U</em>" in figure.to_html()
+        (1, True)
+        """
         names = [name.replace("_", " ") for name in self._controls]
         listed = ", ".join(names[:-1]) + (" and " if names[:-1] else "") + names[-1]
         note = (
@@ -195,6 +238,7 @@ def live(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from attnpaths.plotting import plot_order_parameter
     >>> figure = live(lambda size: plot_order_parameter(np.eye(size)), size=(1, 6))
     >>> figure.values
@@ -234,6 +278,12 @@ def live_hidden_markov(
     ------
     ValueError
         If a start is out of range.
+
+    Examples
+    --------
+    >>> figure = live_hidden_markov(width=100, sigma_perp=5)
+    >>> figure.values["width"], figure.values["sigma_perp"], figure.values["seed"]
+    (100, 5.0, 0)
     """
     return live(
         draw_hidden_markov,
