@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import softmax
@@ -29,6 +30,7 @@ from tqdm import tqdm
 
 import attnpaths
 from attnpaths._files import check_output, read_arrays, write_result
+from attnpaths._threads import one_blas_thread
 from attnpaths._validation import Array, as_array, as_choice, as_count, as_positive
 from attnpaths.kernels import kernel
 from attnpaths.order_parameter import (
@@ -552,13 +554,17 @@ def grid_of_draw(
 
 
 def make_grids(
-    name: str, draws: Sequence[int], folder: Path, *, progress: bool = True
+    name: str,
+    draws: Sequence[int],
+    folder: Path,
+    *,
+    n_jobs: int | None = None,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Compute the grids of several draws, each kept in `folder` as it is done.
 
-    The first draw gets the whole grid. The others, which are for error bars of accuracies, go
-    without the low temperatures, which cost most and are never chosen (they hold NaN there), and
-    stop at a larger gradient.
+    The first draw is solved to a gradient of 1e-6. The others, which are for error bars of
+    accuracies, stop at 1e-4.
 
     Parameters
     ----------
@@ -568,8 +574,11 @@ def make_grids(
         Numbers of the draws.
     folder : path
         Where finished draws are kept; a second call goes on from there.
+    n_jobs : int, optional
+        Draws at once, each in a process of its own with one thread of BLAS; by default as many as
+        there are processors.
     progress : bool
-        Whether to show bars.
+        Whether to show a bar with the time left.
 
     Returns
     -------
@@ -578,35 +587,20 @@ def make_grids(
     """
     trained = load_trained_heads(name)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = []
-    for seed in draws:
-        path = folder / f"{Path(name).stem}_draw{seed}.npz"
-        if not path.exists():
-            started = time.perf_counter()
-            first = seed == draws[0]
-            grid, reached = grid_of_draw(
-                trained,
-                seed,
-                temperatures=TEMPERATURES if first else WARM,
-                tol=1e-6 if first else 1e-4,
-                progress=progress,
-            )
-            seconds = time.perf_counter() - started
-            result = {"seconds": seconds, "widths": grid.widths, "temperatures": grid.temperatures}
-            for field in ("log_evidence", "order_parameters", "evaluations", "converged"):
-                result[field] = getattr(grid, field)
-            result |= {f"accuracy_{key}": value for key, value in grid.accuracy.items()}
-            result |= {f"trained_{key}": value for key, value in reached.items()}
-            write_result(path, result)
-        parts.append(read_arrays([path]))
-    absent = {"evaluations": 0, "converged": True}
-    for part in parts:
-        at = np.searchsorted(parts[0]["temperatures"], part["temperatures"])
-        for key in part:
-            if key.startswith("accuracy_") or key in ("log_evidence", *absent):
-                whole = np.full(parts[0][key].shape, absent.get(key, np.nan), part[key].dtype)
-                whole[:, at] = part[key]
-                part[key] = whole
+    paths = {seed: folder / f"{Path(name).stem}_draw{seed}.npz" for seed in draws}
+    missing = [seed for seed in draws if not paths[seed].exists()]
+    n_jobs = min(effective_n_jobs(-1 if n_jobs is None else n_jobs), max(len(missing), 1))
+    tasks = (
+        delayed(_store_draw)(
+            trained, seed, 1e-6 if seed == draws[0] else 1e-4, paths[seed], progress and n_jobs == 1
+        )
+        for seed in missing
+    )
+    done = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
+    bar = tqdm(done, total=len(missing), desc="draws", unit="draw", disable=not progress)
+    for _ in bar:  # each is written as it comes
+        pass
+    parts = [read_arrays([path]) for path in paths.values()]
     merged = {
         key: np.stack([part[key] for part in parts])
         for key in parts[0]
@@ -624,7 +618,23 @@ def make_grids(
 
 
 AXES = ("widths", "temperatures")
-WARM = TEMPERATURES[6:]
+
+
+def _store_draw(trained: TrainedHeads, seed: int, tol: float, path: Path, progress: bool) -> None:
+    """Compute one draw's grid and write it."""
+    started = time.perf_counter()
+    with one_blas_thread():
+        grid, reached = grid_of_draw(trained, seed, tol=tol, progress=progress)
+    result = {
+        "seconds": time.perf_counter() - started,
+        "widths": grid.widths,
+        "temperatures": grid.temperatures,
+    }
+    for field in ("log_evidence", "order_parameters", "evaluations", "converged"):
+        result[field] = getattr(grid, field)
+    result |= {f"accuracy_{key}": value for key, value in grid.accuracy.items()}
+    result |= {f"trained_{key}": value for key, value in reached.items()}
+    write_result(path, result)
 
 
 def _about(name: str, trained: TrainedHeads) -> dict[str, Any]:
@@ -956,6 +966,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("grid", "sampling", "pruning"))
     parser.add_argument("network", nargs="?", default="2x4_seed0", help="name or .npz of heads")
     parser.add_argument("--draws", type=int, default=10, help="draws of training tasks (grid)")
+    parser.add_argument("--jobs", type=int, help="draws at once (grid); default all processors")
     parser.add_argument("--resolve", action="store_true", help="solve again after drops (pruning)")
     parser.add_argument(
         "--out", type=Path, default=STORED, help="folder of the result; default the package's own"
@@ -977,7 +988,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         parser.error(str(error))
     if arguments.what == "grid":
-        write_result(output, make_grids(name, range(arguments.draws), arguments.cache))
+        grids = make_grids(name, range(arguments.draws), arguments.cache, n_jobs=arguments.jobs)
+        write_result(output, grids)
     elif arguments.what == "sampling":
         stored = load_grids(arguments.out / f"grid_{stem}.npz").grids[0]
         chosen = dict(zip(stored.widths, stored.temperatures[stored.chosen()], strict=True))
