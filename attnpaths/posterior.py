@@ -38,6 +38,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.special import gammaln, ndtr, ndtri
 
 from attnpaths._files import atomic_path
+from attnpaths._threads import one_blas_thread
 from attnpaths._validation import Array, as_array, as_count, as_number
 from attnpaths.order_parameter import (
     Architecture,
@@ -940,7 +941,7 @@ class Posterior:
         max_draws = min(as_count("max_draws", max_draws), len(every))
         chosen = np.linspace(0, len(every) - 1, max_draws).round().astype(int)
         predictor = _MixturePredictor(data, xi_new, self.architecture, self.temperature)
-        with _one_blas_thread():
+        with one_blas_thread():
             results = [predictor(U) for U in every[chosen]]
         means, variances = (np.stack(values) for values in zip(*results, strict=True))
         return means, variances
@@ -1165,7 +1166,7 @@ class _Run:
             self._load(chains, seed)
         else:
             self.seed = cast(int, np.random.SeedSequence(seed).entropy)
-            with _one_blas_thread():
+            with one_blas_thread():
                 self._start(chains)
 
     def _start(self, chains: int) -> None:
@@ -1405,7 +1406,7 @@ def _advance(
 
     kept: list[tuple[Array, bool, int, float, float]] = []
     done = chain.done
-    with _one_blas_thread():
+    with one_blas_thread():
         while done < min(chain.done + steps, total):
             state, _ = momentum.sample(state, rng)
             state, statistics = trajectory.sample(state, rng)
@@ -1446,13 +1447,6 @@ def _seed(seed: int | np.random.Generator | None) -> int | None:
     if isinstance(seed, np.random.Generator):
         return int(seed.integers(2**63))
     return None if seed is None else as_count("seed", seed, 0)
-
-
-def _one_blas_thread() -> Any:
-    """One thread: faster on matrices of this size, and needed for the same bits every time."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1, user_api="blas")
 
 
 def _require_mici() -> None:
