@@ -792,7 +792,7 @@ def sample_draw(
 
 # -- pruning -----------------------------------------------------------------------------------
 
-PRUNING_TEMPERATURES = (1.5, 1.0, 0.75, 0.5)
+PRUNING_TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
 RANDOM_ORDERS = 20
 
 

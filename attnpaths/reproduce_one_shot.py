@@ -490,7 +490,7 @@ def _pruning_draw(
 def figure_3f(context: Context) -> FigureResult:
     """Accuracy after dropping a growing number of heads, lowest score first."""
     _trained(MANY_HEADS)
-    temperatures = [1.0] if _coarse(context) else [1.5, 1.0, 0.5, 0.25]
+    temperatures = [0.5] if _coarse(context) else [1.0, 0.5, 0.25, 0.1]
     count, version = draw_count(context), _digest(MANY_HEADS)
     examples = 200 if context.quick else 600
     items = [(MANY_HEADS, version, seed, temperatures, examples) for seed in range(count)]
