@@ -512,8 +512,9 @@ def figure_3f(context: Context) -> FigureResult:
             "quarter",
             "a quarter of the heads can be dropped by score for less than 5 % of accuracy",
             quarter_lost < 0.05,
-            f"from draw to draw, {100 * quarter_lost.min():.1f} to {100 * quarter_lost.max():.1f} % "
-            f"are lost; the network was trained for {_training(MANY_HEADS)}",
+            f"from draw to draw, {100 * quarter_lost.min():.1f} to "
+            f"{100 * quarter_lost.max():.1f} % are lost; the network was trained for "
+            f"{_training(MANY_HEADS)}",
         ),
     ]
     numbers = [

@@ -60,9 +60,8 @@ def draw(xi, y, network, temperature, **settings):
         return sample_posterior(xi, y, network, temperature, n_jobs=1, progress=False, **settings)
 
 
-def figure_point(width, draws=None):
+def figure_point(width, draws=800):
     """One width of the Markov figure, sampled and in theory."""
-    draws = draws or (400 if width >= 5 else 150)  # singular U takes ten times as many gradients
     xi, y, xi_test, y_test = markov_task(0, 100)
     network = Architecture((2, 2), width)
     saddle = solve_order_parameter(xi, y, network, TEMPERATURE)
