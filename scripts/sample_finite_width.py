@@ -3,7 +3,7 @@
 
     python scripts/sample_finite_width.py [--jobs 2] [--output FILE.npz]
 
-They go where `attnpaths.stored` reads them, unless another file is named. Takes a quarter of an
+They go where `attnpaths.stored` reads them, unless another file is named. Takes about half an
 hour on two free cores. Every finished part is saved; started again, only missing parts are
 computed.
 """
