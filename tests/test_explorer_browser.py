@@ -100,6 +100,7 @@ def assert_page_shows(page, solution):
     assert shown(page, "action") == digits.replace("-", "−")
     if not page.locator("details[open]").count():
         page.get_by_text("All values").first.click()
+        page.locator(".ax-values table td").first.wait_for(state="attached")
     cells = page.locator(".ax-values table td").all_inner_texts()
     values = [float(text.replace("−", "-")) for text in cells if text]
     np.testing.assert_allclose(
