@@ -824,6 +824,7 @@ class ExplorerView {
 
   /** Solve and redraw at the next frame. */
   request() {
+    clearTimeout(this.timer); // what was to follow the last solve is out of date
     this.root.dataset.state = "busy";
     this.asked ??= now();
     cancelAnimationFrame(this.frame);
