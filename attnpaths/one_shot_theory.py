@@ -587,7 +587,9 @@ def make_grids(
     """
     trained = load_trained_heads(name)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {seed: folder / f"{Path(name).stem}_draw{seed}.npz" for seed in draws}
+    # Draws of other heads of this name, trained longer or shorter, must not be taken for these.
+    stem = f"{Path(name).stem}_{trained.digest}"
+    paths = {seed: folder / f"{stem}_draw{seed}.npz" for seed in draws}
     missing = [seed for seed in draws if not paths[seed].exists()]
     n_jobs = min(effective_n_jobs(-1 if n_jobs is None else n_jobs), max(len(missing), 1))
     tasks = (

@@ -7,6 +7,7 @@ and without torch. `attnpaths.training` makes these files; the package ships som
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -88,6 +89,17 @@ class TrainedHeads:
     def heads(self) -> tuple[int, ...]:
         """Heads a layer."""
         return tuple(len(layer) for layer in self.queries)
+
+    @property
+    def digest(self) -> str:
+        """Which version of a network this is: others of its name were trained longer or shorter.
+
+        Examples
+        --------
+        >>> len(load_trained_heads("2x4_seed0").digest)
+        8
+        """
+        return hashlib.sha256(self.weights.tobytes()).hexdigest()[:8]
 
     def path_network(self) -> PathNetwork:
         """The network on path inputs, which can lose heads.

@@ -204,11 +204,10 @@ def main():
     options.output.parent.mkdir(parents=True, exist_ok=True)
     run = Parallel(n_jobs=options.jobs, return_as="generator_unordered")
     results = run(delayed(compute)(*part) for part in missing)
-    for count, result in enumerate(tqdm(results, total=len(missing)), 1):
+    for result in tqdm(results, total=len(missing)):
         arrays |= result
-        if count % 10 == 0 or count > RANK_SETS or count == len(missing):
-            with atomic_path(options.output) as temporary:
-                np.savez_compressed(temporary, **arrays)
+        with atomic_path(options.output) as temporary:
+            np.savez_compressed(temporary, **arrays)
 
 
 if __name__ == "__main__":

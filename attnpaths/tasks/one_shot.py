@@ -397,14 +397,14 @@ def read_omniglot_zip(path: str | Path) -> tuple[Array, Array]:
     Parameters
     ----------
     path : path
-        Holds ``<part>/<Alphabet>/characterNN/XXXX_YY.png``.
+        Holds ``<part>/<Alphabet>/character<n>/<character>_<drawing>.png``.
 
     Returns
     -------
     images : ndarray of bool, shape (characters, 20, 105, 105)
-        Ink is False. Sorted by XXXX, then YY.
+        Ink is False. Sorted by character, then drawing, as the files' names number them.
     characters : ndarray of int, shape (characters,)
-        Their numbers XXXX.
+        Their numbers in the files' names.
 
     Raises
     ------
